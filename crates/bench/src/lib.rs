@@ -1,0 +1,1 @@
+//! Measures any mounted directory and writes the report

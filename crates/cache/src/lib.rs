@@ -1,0 +1,1 @@
+//! Memory and disk cache of stored frames, and read-ahead

@@ -1,0 +1,1 @@
+//! Bytes on the local disk: journal, streams, segments

@@ -1,0 +1,1 @@
+//! What the system gives: durable files, clock, randomness, fault points

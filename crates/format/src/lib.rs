@@ -1,0 +1,1 @@
+//! Byte layouts of everything that is stored

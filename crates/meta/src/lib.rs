@@ -1,0 +1,1 @@
+//! The namespace: inodes, dentries, extents, over an ordered engine

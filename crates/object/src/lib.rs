@@ -1,0 +1,1 @@
+//! Object stores: directories and buckets, probed and retried

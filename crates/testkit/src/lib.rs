@@ -1,0 +1,1 @@
+//! Conformance, stress and crash tests of any mounted directory

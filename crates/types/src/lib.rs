@@ -1,0 +1,1 @@
+//! Identifiers, limits and error kinds; no input or output

@@ -1,0 +1,1 @@
+//! POSIX semantics over a volume: handles, permissions, locks

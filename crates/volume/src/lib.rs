@@ -1,0 +1,1 @@
+//! A volume on one machine: namespace, bytes and store joined
