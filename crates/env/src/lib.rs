@@ -1,1 +1,20 @@
-//! What the system gives: durable files, clock, randomness, fault points
+//! What the operating system gives, in the form in which Forebay relies on it: files whose bytes are on stable storage, a
+//! clock, random bits.
+//!
+//! Guarantees: after a function of [`durable`] returned `Ok`, what its documentation names survives a power cut. Each of them names its
+//! *point*, so that a test can take one away and show that the crash tests notice.
+
+mod clock;
+pub mod durable;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+
+/// Fills an array with random bits of the operating system.
+///
+/// # Errors
+/// When the system has no random source.
+pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bits = [0; N];
+    getrandom::fill(&mut bits).map_err(std::io::Error::other)?;
+    Ok(bits)
+}

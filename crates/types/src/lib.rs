@@ -1,1 +1,12 @@
-//! Identifiers, limits and error kinds; no input or output
+//! Identifiers, limits and choices that every other crate speaks of; no input or output.
+//!
+//! Everything here is plain data: `Copy` where it fits, ordered where an order means something. Units are in the names.
+
+mod attr;
+mod choice;
+mod ids;
+pub mod limits;
+
+pub use attr::{Attr, FileKind, Timespec};
+pub use choice::{Compression, Durability, Encryption, ParseChoiceError};
+pub use ids::{Epoch, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, VolumeId};

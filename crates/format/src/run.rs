@@ -1,0 +1,329 @@
+//! Runs and frames: how data is stored.
+//!
+//! A *run* is a piece of a file's bytes inside one block, cut into *frames* of 64 KiB (the last one shorter). Stored it is
+//!
+//! ```text
+//! [seal head: 48 bytes, only in a sealed run] [frame table: 8 bytes a frame] [frame] [frame] …
+//! ```
+//!
+//! A table entry is the frame's stored length (30 bits) with its form above (2 bits: 0 as it is, 1 LZ4, 2 Zstandard), and the CRC32C of its
+//! stored bytes, both little-endian. The extent row has the CRC32C of head and table, so each byte that is read is covered, and a 4 KiB read
+//! fetches and checks one frame. A frame is compressed first, then sealed; its authenticated data is the seal head, the run's raw
+//! length, the frame's number and its form, none of which changes when a run is copied elsewhere.
+
+use forebay_types::{Compression, limits::FRAME_SIZE};
+
+use crate::{
+    FormatError, Keyring, RunSealer,
+    cipher::{SEAL_HEAD_LEN, SealHead, TAG_LEN},
+};
+
+const ENTRY_LEN: usize = 8;
+const WHAT: &str = "a run";
+
+/// The form of a run as an extent row names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunForm {
+    /// Frames as they are or compressed.
+    Plain,
+    /// Frames encrypted, after a seal head.
+    Sealed,
+}
+
+impl RunForm {
+    /// The number for it in an extent row.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            RunForm::Plain => 0,
+            RunForm::Sealed => 1,
+        }
+    }
+
+    /// The form that an extent row's number names.
+    ///
+    /// # Errors
+    /// [`FormatError::Invalid`] where it names none.
+    pub fn from_number(number: u8) -> Result<RunForm, FormatError> {
+        match number {
+            0 => Ok(RunForm::Plain),
+            1 => Ok(RunForm::Sealed),
+            other => Err(FormatError::invalid(WHAT, format!("form {other}"))),
+        }
+    }
+
+    /// Bytes of head and frame table of a run of `run_len` raw bytes.
+    #[must_use]
+    pub const fn table_len(self, run_len: u32) -> usize {
+        let head = match self {
+            RunForm::Plain => 0,
+            RunForm::Sealed => SEAL_HEAD_LEN,
+        };
+        head + ENTRY_LEN * (run_len as usize).div_ceil(FRAME_SIZE)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FrameForm {
+    Raw = 0,
+    Lz4 = 1,
+    Zstd = 2,
+}
+
+/// What an extent row needs to know of a run that was encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EncodedRun {
+    /// Bytes as stored.
+    pub stored_len: u32,
+    /// The number of its [`RunForm`].
+    pub form: u8,
+    /// CRC32C of head and frame table.
+    pub check: u32,
+}
+
+/// Appends `raw` (1 byte to 8 MiB) as a run to `out`.
+///
+/// # Errors
+/// [`FormatError`] where sealing or compressing fails; `out` is then as long as before.
+pub fn encode(
+    raw: &[u8],
+    compression: Compression,
+    sealer: Option<&RunSealer>,
+    out: &mut Vec<u8>,
+) -> Result<EncodedRun, FormatError> {
+    let start = out.len();
+    let encoded = encode_at(raw, compression, sealer, out);
+    if encoded.is_err() {
+        out.truncate(start);
+    }
+    encoded
+}
+
+fn encode_at(
+    raw: &[u8],
+    compression: Compression,
+    sealer: Option<&RunSealer>,
+    out: &mut Vec<u8>,
+) -> Result<EncodedRun, FormatError> {
+    let start = out.len();
+    let run_len = u32::try_from(raw.len()).map_err(|_| FormatError::invalid(WHAT, "more than 4 GiB"))?;
+    let form = if sealer.is_some() { RunForm::Sealed } else { RunForm::Plain };
+    let table_len = form.table_len(run_len);
+    out.resize(start + table_len, 0);
+    let seal = sealer.map(RunSealer::next_run).transpose()?;
+    if let Some(seal) = &seal {
+        out[start..start + SEAL_HEAD_LEN].copy_from_slice(&seal.head.encode());
+    }
+    let entries = start + table_len - ENTRY_LEN * raw.len().div_ceil(FRAME_SIZE);
+    for (index, frame) in raw.chunks(FRAME_SIZE).enumerate() {
+        let at = out.len();
+        let frame_form = compress(frame, compression, out)?;
+        if let Some(seal) = &seal {
+            let context = frame_context(run_len, index, frame_form);
+            seal.seal(index as u32, &context, at, out)?;
+        }
+        let stored = &out[at..];
+        let word = stored.len() as u32 | (frame_form as u32) << 30;
+        let crc = crc32c::crc32c(stored);
+        let entry = entries + index * ENTRY_LEN;
+        out[entry..entry + 4].copy_from_slice(&word.to_le_bytes());
+        out[entry + 4..entry + 8].copy_from_slice(&crc.to_le_bytes());
+    }
+    let check = crc32c::crc32c(&out[start..start + table_len]);
+    let stored_len =
+        u32::try_from(out.len() - start).map_err(|_| FormatError::invalid(WHAT, "more than 4 GiB"))?;
+    Ok(EncodedRun { stored_len, form: form.number(), check })
+}
+
+fn compress(frame: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result<FrameForm, FormatError> {
+    let at = out.len();
+    let (form, len) = match compression {
+        Compression::None => (FrameForm::Raw, frame.len()),
+        Compression::Lz4 => {
+            out.resize(at + lz4_flex::block::get_maximum_output_size(frame.len()), 0);
+            let len = lz4_flex::block::compress_into(frame, &mut out[at..]);
+            (FrameForm::Lz4, len.map_err(|error| FormatError::invalid(WHAT, error.to_string()))?)
+        }
+        Compression::Zstd => {
+            out.resize(at + zstd::zstd_safe::compress_bound(frame.len()), 0);
+            let len = zstd::bulk::compress_to_buffer(frame, &mut out[at..], 3);
+            (FrameForm::Zstd, len.map_err(|error| FormatError::invalid(WHAT, error.to_string()))?)
+        }
+    };
+    if form == FrameForm::Raw || len >= frame.len() {
+        out.truncate(at);
+        out.extend_from_slice(frame);
+        return Ok(FrameForm::Raw);
+    }
+    out.truncate(at + len);
+    Ok(form)
+}
+
+fn frame_context(run_len: u32, index: usize, form: FrameForm) -> [u8; 9] {
+    let mut context = [0; 9];
+    context[..4].copy_from_slice(&run_len.to_le_bytes());
+    context[4..8].copy_from_slice(&(index as u32).to_le_bytes());
+    context[8] = form as u8;
+    context
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    offset: u32,
+    stored_len: u32,
+    crc: u32,
+    form: FrameForm,
+}
+
+/// The head and frame table of a run, checked.
+#[derive(Clone, Debug)]
+pub struct RunTable {
+    run_len: u32,
+    seal: Option<SealHead>,
+    frames: Vec<Frame>,
+}
+
+impl RunTable {
+    /// Reads head and table: the first [`RunForm::table_len`] bytes of a run of `run_len` raw and `stored_len` stored bytes.
+    ///
+    /// # Errors
+    /// [`FormatError`] where `check` does not fit, or the table contradicts itself.
+    pub fn decode(
+        bytes: &[u8],
+        form: u8,
+        run_len: u32,
+        stored_len: u32,
+        check: u32,
+    ) -> Result<RunTable, FormatError> {
+        let form = RunForm::from_number(form)?;
+        let table_len = form.table_len(run_len);
+        let table = bytes.get(..table_len).ok_or(FormatError::Truncated { what: "a frame table" })?;
+        let found = crc32c::crc32c(table);
+        if found != check {
+            return Err(FormatError::Checksum { what: "a frame table", expected: check, found });
+        }
+        let (seal, entries) = match form {
+            RunForm::Plain => (None, table),
+            RunForm::Sealed => {
+                let (head, entries) = table.split_at(SEAL_HEAD_LEN);
+                (Some(SealHead::decode(head)?), entries)
+            }
+        };
+        let mut offset = table_len as u32;
+        let mut frames = Vec::with_capacity(entries.len() / ENTRY_LEN);
+        for entry in entries.chunks_exact(ENTRY_LEN) {
+            let word = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            let crc = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            let form = match word >> 30 {
+                0 => FrameForm::Raw,
+                1 => FrameForm::Lz4,
+                2 => FrameForm::Zstd,
+                other => return Err(FormatError::invalid("a frame table", format!("frame form {other}"))),
+            };
+            let frame = Frame { offset, stored_len: word & 0x3fff_ffff, crc, form };
+            offset = offset
+                .checked_add(frame.stored_len)
+                .filter(|end| *end <= stored_len)
+                .ok_or_else(|| FormatError::invalid("a frame table", "its frames are longer than the run"))?;
+            frames.push(frame);
+        }
+        if offset != stored_len {
+            return Err(FormatError::invalid("a frame table", "its frames are shorter than the run"));
+        }
+        Ok(RunTable { run_len, seal, frames })
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Where the stored bytes of frames `first..=last` are: offset in the run and length.
+    ///
+    /// # Errors
+    /// [`FormatError::Invalid`] where the run has no such frames.
+    pub fn stored(&self, first: usize, last: usize) -> Result<(u32, u32), FormatError> {
+        match (self.frames.get(first), self.frames.get(last)) {
+            (Some(from), Some(to)) if first <= last => {
+                Ok((from.offset, to.offset + to.stored_len - from.offset))
+            }
+            _ => Err(FormatError::invalid(WHAT, format!("it has no frames {first} to {last}"))),
+        }
+    }
+
+    /// Checks, opens and decompresses frame `index` from its stored bytes, and appends the raw bytes to `out`.
+    ///
+    /// # Errors
+    /// [`FormatError`]; `out` may then have grown by bytes that mean nothing.
+    pub fn decode_frame(
+        &self,
+        index: usize,
+        stored: &[u8],
+        keys: &Keyring,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
+        let frame = self.frames.get(index).ok_or(FormatError::Truncated { what: "a frame" })?;
+        if stored.len() != frame.stored_len as usize {
+            return Err(FormatError::Truncated { what: "a frame" });
+        }
+        let found = crc32c::crc32c(stored);
+        if found != frame.crc {
+            return Err(FormatError::Checksum { what: "a frame", expected: frame.crc, found });
+        }
+        let raw_len = FRAME_SIZE.min(self.run_len as usize - index * FRAME_SIZE);
+        match &self.seal {
+            None => decompress(frame.form, stored, raw_len, out),
+            Some(head) => {
+                let context = frame_context(self.run_len, index, frame.form);
+                let opened = keys.open(head, index as u32, &context, stored)?;
+                decompress(frame.form, &opened, raw_len, out)
+            }
+        }
+    }
+}
+
+fn decompress(form: FrameForm, stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<(), FormatError> {
+    let at = out.len();
+    let wrong = |detail: String| FormatError::Invalid { what: "a frame", detail };
+    let len = match form {
+        FrameForm::Raw => {
+            out.extend_from_slice(stored);
+            stored.len()
+        }
+        FrameForm::Lz4 => {
+            out.resize(at + raw_len, 0);
+            lz4_flex::block::decompress_into(stored, &mut out[at..])
+                .map_err(|error| wrong(error.to_string()))?
+        }
+        FrameForm::Zstd => {
+            out.resize(at + raw_len, 0);
+            zstd::bulk::decompress_to_buffer(stored, &mut out[at..])
+                .map_err(|error| wrong(error.to_string()))?
+        }
+    };
+    if len != raw_len {
+        return Err(wrong(format!("it has {len} bytes, not {raw_len}")));
+    }
+    Ok(())
+}
+
+/// Checks a whole stored run: its table and every frame's checksum, without opening or decompressing.
+///
+/// # Errors
+/// [`FormatError`] where anything does not fit.
+pub fn verify(stored: &[u8], form: u8, run_len: u32, check: u32) -> Result<(), FormatError> {
+    let stored_len =
+        u32::try_from(stored.len()).map_err(|_| FormatError::invalid(WHAT, "more than 4 GiB"))?;
+    let table = RunTable::decode(stored, form, run_len, stored_len, check)?;
+    for frame in &table.frames {
+        let bytes = &stored[frame.offset as usize..(frame.offset + frame.stored_len) as usize];
+        let found = crc32c::crc32c(bytes);
+        if found != frame.crc {
+            return Err(FormatError::Checksum { what: "a frame", expected: frame.crc, found });
+        }
+    }
+    Ok(())
+}
+
+const _: () = assert!(FRAME_SIZE + TAG_LEN < 1 << 30);
