@@ -1,1 +1,3 @@
 //! Conformance, stress and crash tests of any mounted directory
+
+pub mod conformance;
