@@ -1,0 +1,203 @@
+//! The order of a whole benchmark: families, rounds, steps, sides.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+use crate::report::{FORM, thousandths};
+use crate::stage::{Sample, Stage};
+use crate::{
+    Cache, Comparison, Error, Family, Machine, Measurement, Place, Plan, Progress, Report, Settings, Side,
+    SideReport, Workload, many, names, small, streams, tree,
+};
+
+/// Samples of each workload on each side, in the order of rounds, with the cache state of the last.
+type Samples = HashMap<(Workload, Side), (Cache, Vec<Sample>)>;
+
+/// Measures what `plan` says and returns the report.
+///
+/// Everything the benchmark makes is in one directory, `forebay-bench-PID-N`, in each place; it is removed before this
+/// returns, also with an error. Dropping the kernel's caches, where the plan allows it and the machine lets it,
+/// slows everything else on the machine for a while.
+///
+/// # Errors
+///
+/// [`Error`] names the directory, file or setting. A workload that cannot be had in the cache state it asks for is no
+/// error: it is left out, with a note in the report.
+pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, Error> {
+    plan.check()?;
+    let (started, begin) = (SystemTime::now(), Instant::now());
+    let places = places(plan)?;
+    let never = AtomicBool::new(false);
+    let stop = plan.stop.as_deref().unwrap_or(&never);
+    let mut stages = Vec::new();
+    for (side, place) in places {
+        stages.push(Stage::set(plan, side, place, stop)?);
+    }
+    let mut samples = Samples::new();
+    let mut notes = HashMap::new();
+    let measured = measure(plan, &stages, progress, &mut samples, &mut notes);
+    progress.finish();
+    measured?;
+    let results = compare(plan, samples, notes);
+    let mut sides = Vec::new();
+    for stage in stages {
+        sides.push(SideReport { place: stage.place.clone(), peak_memory_bytes: stage.peak_memory()? });
+        stage.strike()?;
+    }
+    let mut sides = sides.into_iter();
+    let Some(target) = sides.next() else { unreachable!("a plan always has a target") };
+    Ok(Report {
+        form: FORM,
+        version: plan.version.clone(),
+        commit: plan.commit.clone(),
+        command: plan.command.clone(),
+        started: humantime::format_rfc3339_seconds(started).to_string(),
+        took_s: thousandths(begin.elapsed().as_secs_f64()),
+        machine: Machine::here(),
+        settings: Settings {
+            jobs: plan.jobs,
+            rounds: plan.rounds,
+            quick: plan.quick,
+            seed: plan.seed,
+            sizes: plan.sizes.clone(),
+        },
+        target,
+        reference: sides.next(),
+        results,
+    })
+}
+
+/// The directories to measure, checked: they exist, differ and have room.
+fn places(plan: &Plan) -> Result<Vec<(Side, Place)>, Error> {
+    let find =
+        |path: &Path| Place::of(path).map_err(|source| Error::Directory { path: path.to_path_buf(), source });
+    let mut places = vec![(Side::Target, find(&plan.target)?)];
+    if let Some(reference) = &plan.reference {
+        let reference = find(reference)?;
+        if reference.path == places[0].1.path {
+            return Err(Error::SameDirectory { path: reference.path });
+        }
+        places.push((Side::Reference, reference));
+    }
+    let families = Family::ALL.into_iter().filter(|family| !steps(plan, *family).is_empty());
+    let held = families.map(|family| plan.sizes.held(family)).max().unwrap_or(0);
+    let device = |place: &Place| rustix::fs::stat(&place.path).map(|stat| stat.st_dev).ok();
+    for (_, place) in &places {
+        let beside = places.iter().filter(|(_, other)| device(other) == device(place)).count();
+        let stat = rustix::fs::statvfs(&place.path)
+            .map_err(|source| Error::Directory { path: place.path.clone(), source: source.into() })?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        enough_room(&place.path, held.saturating_mul(beside as u64), stat.f_blocks, free)?;
+    }
+    Ok(places)
+}
+
+/// Refuses a plan that needs more than `free` bytes. A file system that says it has no blocks at all does not count them.
+fn enough_room(path: &Path, needed: u64, blocks: u64, free: u64) -> Result<(), Error> {
+    if blocks == 0 || needed <= free {
+        return Ok(());
+    }
+    Err(Error::Space { path: path.to_path_buf(), needed, free })
+}
+
+/// The steps of a family that a plan needs: those asked for, and the one that makes the files.
+fn steps(plan: &Plan, family: Family) -> Vec<Workload> {
+    let of_family = |workload: &Workload| workload.family() == family;
+    if !plan.workloads.iter().any(of_family) {
+        return Vec::new();
+    }
+    let needed = |workload: &Workload| workload.founds_family() || plan.selected(*workload);
+    Workload::ALL.into_iter().filter(of_family).filter(needed).collect()
+}
+
+fn measure(
+    plan: &Plan,
+    stages: &[Stage<'_>],
+    progress: &Progress,
+    samples: &mut Samples,
+    notes: &mut HashMap<Workload, Vec<String>>,
+) -> Result<(), Error> {
+    let all = Family::ALL.map(|family| (family, steps(plan, family)));
+    let each_round: usize = all.iter().map(|(_, steps)| steps.len() * stages.len()).sum();
+    progress.begin((each_round * plan.rounds) as u64);
+    for (family, steps) in all.iter().filter(|(_, steps)| !steps.is_empty()) {
+        for round in 0..plan.rounds {
+            for &workload in steps {
+                let mut order: Vec<_> = stages.iter().collect();
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for stage in order {
+                    progress.step(workload, stage.side, round, plan.rounds);
+                    match stage.cache(workload) {
+                        Ok(cache) => {
+                            let sample = perform(stage, workload)?;
+                            let entry = samples.entry((workload, stage.side)).or_insert((cache, Vec::new()));
+                            entry.1.push(sample);
+                        }
+                        Err(why) if round == 0 => notes.entry(workload).or_default().push(why),
+                        Err(_) => {}
+                    }
+                    progress.done();
+                    if plan.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                        return Err(Error::Stopped { workload });
+                    }
+                }
+            }
+            stages.iter().try_for_each(|stage| stage.clear(*family))?;
+        }
+    }
+    Ok(())
+}
+
+fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, Error> {
+    match workload.family() {
+        Family::Streams => streams::perform(stage, workload),
+        Family::Names => names::perform(stage, workload),
+        Family::Small => small::perform(stage, workload),
+        Family::Tree => tree::perform(stage, workload),
+        Family::Many => many::perform(stage),
+    }
+}
+
+fn compare(plan: &Plan, mut samples: Samples, mut notes: HashMap<Workload, Vec<String>>) -> Vec<Comparison> {
+    let selected = Workload::ALL.into_iter().filter(|workload| plan.selected(*workload));
+    selected
+        .map(|workload| {
+            let mut side = |side| {
+                let (cache, samples) = samples.remove(&(workload, side))?;
+                Measurement::new(workload.unit(), cache, &samples)
+            };
+            let (target, reference) = (side(Side::Target), side(Side::Reference));
+            Comparison::new(workload, target, reference, notes.remove(&workload).unwrap_or_default())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_room_is_refused_with_both_figures() {
+        let path = Path::new("/mnt/volume");
+        assert!(enough_room(path, 100, 7, 100).is_ok());
+        assert!(enough_room(path, 100, 0, 0).is_ok(), "a file system that does not count blocks");
+        let message = enough_room(path, 101, 7, 100).unwrap_err().to_string();
+        assert!(
+            message.contains("/mnt/volume has 100 bytes free") && message.contains("up to 101"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn the_founding_step_runs_though_not_asked_for() {
+        let mut plan = Plan::new("/", true);
+        plan.workloads = vec![Workload::StatWarm, Workload::TreeRemove];
+        assert_eq!(steps(&plan, Family::Names), [Workload::Create, Workload::StatWarm]);
+        assert_eq!(steps(&plan, Family::Tree), [Workload::TreeWrite, Workload::TreeRemove]);
+        assert!(steps(&plan, Family::Streams).is_empty());
+    }
+}

@@ -1,0 +1,214 @@
+//! One side of the comparison: its directory, its daemon, and the order of a measurement on it.
+//!
+//! Order that must hold: chill or warm (by the workload), processor time, operations, processor time, drain, processor
+//! time, observation. A step that writes is drained before the next one begins.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::crew::{Clock, Crew, Tally};
+use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, process};
+
+/// What one round of one workload gave on one side.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    pub(crate) tally: Tally,
+    /// From the first operation until nothing was pending; for workloads that write.
+    pub(crate) drained: Option<Duration>,
+    /// The daemon's processor time during the operations, and until nothing was pending.
+    pub(crate) processor: Option<(Duration, Duration)>,
+    /// Processor time of this process during the operations.
+    pub(crate) client: Duration,
+    /// The daemon's most memory so far, bytes.
+    pub(crate) peak_memory: Option<u64>,
+    /// What the probe observed once drained.
+    pub(crate) observed: BTreeMap<String, f64>,
+}
+
+/// One side, with the directory that everything is made in.
+#[derive(Debug)]
+pub(crate) struct Stage<'p> {
+    pub(crate) plan: &'p Plan,
+    pub(crate) side: Side,
+    pub(crate) place: Place,
+    probe: &'p Probe,
+    root: PathBuf,
+    stop: &'p AtomicBool,
+    removed: bool,
+}
+
+impl<'p> Stage<'p> {
+    /// Makes the benchmark's own directory in `place`.
+    pub(crate) fn set(plan: &'p Plan, side: Side, place: Place, stop: &'p AtomicBool) -> Result<Self, Error> {
+        let probe = match side {
+            Side::Target => &plan.target_probe,
+            Side::Reference => &plan.reference_probe,
+        };
+        let mut attempt = 0;
+        let root = loop {
+            let root = place.path.join(format!("forebay-bench-{}-{attempt}", std::process::id()));
+            match fs::create_dir(&root) {
+                Ok(()) => break root,
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && attempt < 10_000 => {
+                    attempt += 1
+                }
+                Err(source) => return Err(Error::Directory { path: place.path, source }),
+            }
+        };
+        Ok(Self { plan, side, place, probe, root, stop, removed: false })
+    }
+
+    /// The directory of a family.
+    pub(crate) fn family(&self, family: Family) -> PathBuf {
+        self.root.join(family.directory())
+    }
+
+    /// The directory of one job of a family.
+    pub(crate) fn job(&self, family: Family, job: usize) -> PathBuf {
+        self.family(family).join(format!("job-{job}"))
+    }
+
+    /// The jobs of `workload`.
+    pub(crate) fn crew(&self, workload: Workload) -> Crew<'p> {
+        let jobs = if workload == Workload::Many { self.plan.sizes.many_jobs } else { self.plan.jobs };
+        Crew { jobs, stop: self.stop, workload }
+    }
+
+    /// Whether `workload` can have the cache state it asks for; if not, why.
+    pub(crate) fn cache(&self, workload: Workload) -> Result<Cache, String> {
+        if !workload.cold() {
+            return Ok(Cache::Warm);
+        }
+        let machine = self.plan.drop_caches && may_drop_caches();
+        let daemon = self.probe.chill.is_some();
+        let names = machine || (daemon && self.probe.chill_forgets_names);
+        if workload.cold_names() && !names {
+            let why = "names stay cached: dropping the kernel's caches takes root and a writable /proc/sys";
+            return Err(format!("{} on the {}: {why}", workload.title(), self.side));
+        }
+        if self.place.in_memory() && !daemon {
+            let why = format!("{} keeps everything in memory", self.place.file_system);
+            return Err(format!("{} on the {}: {why}", workload.title(), self.side));
+        }
+        Ok(Cache::Cold { names, daemon })
+    }
+
+    /// Empties the caches that `workload` must not find full. Everything of the family is clean by then.
+    pub(crate) fn chill(&self, workload: Workload) -> Result<(), Error> {
+        if let Some(chill) = &self.probe.chill {
+            chill().map_err(|source| self.callback("empty the caches of", source))?;
+        }
+        if workload.cold_data() {
+            files::each_file(&self.family(workload.family()), &mut files::forget_contents)?;
+        }
+        if self.plan.drop_caches && may_drop_caches() {
+            let path = Path::new(DROP_CACHES);
+            fs::write(path, "3").map_err(crate::error::at("write", path))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is pending: fsync of `durable`, syncfs, the probe's drain.
+    pub(crate) fn settle(&self, durable: &[PathBuf]) -> Result<(), Error> {
+        durable.iter().try_for_each(|path| files::sync(path))?;
+        files::sync_file_system(&self.root)?;
+        match &self.probe.drain {
+            Some(drain) => drain().map_err(|source| self.callback("drain", source)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs the jobs of a step and drains it: `durable` are the files and directories to fsync by name.
+    pub(crate) fn measure<T>(
+        &self,
+        workload: Workload,
+        durable: &[PathBuf],
+        prepare: impl Fn(usize) -> Result<T, Error> + Sync,
+        work: impl Fn(&mut Clock<'_>, usize, T) -> Result<(), Error> + Sync,
+    ) -> Result<Sample, Error> {
+        let before = self.processor_time()?;
+        let client = process::processor_time(std::process::id()).unwrap_or_default();
+        let tally = self.crew(workload).run(prepare, work)?;
+        let client = process::processor_time(std::process::id()).unwrap_or_default().saturating_sub(client);
+        let acknowledged = self.processor_time()?;
+        let drain = Instant::now();
+        if workload.writes() {
+            self.settle(durable)?;
+        } else if self.probe.drain.is_some() {
+            self.settle(&[])?;
+        }
+        let drained = workload.writes().then(|| tally.elapsed + drain.elapsed());
+        let settled = self.processor_time()?;
+        let processor = match (before, acknowledged, settled) {
+            (Some(from), Some(middle), Some(to)) => {
+                Some((middle.saturating_sub(from), to.saturating_sub(from)))
+            }
+            _ => None,
+        };
+        let peak_memory = self.peak_memory()?;
+        let observed = match &self.probe.observe {
+            Some(observe) => observe().map_err(|source| self.callback("observe", source))?,
+            None => BTreeMap::new(),
+        };
+        Ok(Sample { tally, drained, processor, client, peak_memory, observed })
+    }
+
+    /// Most memory so far of the process behind this side, bytes.
+    pub(crate) fn peak_memory(&self) -> Result<Option<u64>, Error> {
+        self.of_daemon(process::peak_memory)
+    }
+
+    fn processor_time(&self) -> Result<Option<Duration>, Error> {
+        self.of_daemon(process::processor_time)
+    }
+
+    fn of_daemon<T>(&self, look: impl Fn(u32) -> std::io::Result<T>) -> Result<Option<T>, Error> {
+        let path = || self.place.path.clone();
+        let look = |pid| look(pid).map_err(|source| Error::Process { pid, path: path(), source });
+        self.probe.pid.map(look).transpose()
+    }
+
+    fn callback(&self, what: &'static str, source: std::io::Error) -> Error {
+        Error::Callback { what, path: self.place.path.clone(), source }
+    }
+
+    /// Removes what a family made, and waits until that is done with.
+    pub(crate) fn clear(&self, family: Family) -> Result<(), Error> {
+        remove(&self.family(family))?;
+        self.settle(&[])
+    }
+
+    /// Removes everything. Without this call it is removed on drop, and a failure then goes unseen.
+    pub(crate) fn strike(mut self) -> Result<(), Error> {
+        self.removed = true;
+        remove(&self.root)
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        if !self.removed {
+            // An earlier error is on its way to the caller and says more than this one would.
+            let _ = remove(&self.root);
+        }
+    }
+}
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Whether this process may open the kernel's switch for writing. Opening it drops nothing.
+fn may_drop_caches() -> bool {
+    fs::OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Remove { path: path.to_path_buf(), source })
+        }
+        _ => Ok(()),
+    }
+}
