@@ -59,7 +59,7 @@ pub(crate) fn latencies(result: &Comparison) -> String {
         .collect();
     let low = exponents.iter().copied().fold(f64::INFINITY, f64::min).floor().min(12.0);
     let high = exponents.iter().copied().fold(0.0, f64::max).ceil().max(low + 1.0);
-    let scale = |exponent: f64| 8.0 + (exponent - low) / (high - low) * (WIDTH - 30.0);
+    let scale = |exponent: f64| 18.0 + (exponent - low) / (high - low) * (WIDTH - 38.0);
     let height = 22.0 * sides.len() as f64;
     let label = format!("{}: latency of {}", result.workload.title(), names(result));
     let mut svg = open(height + 22.0, &label);

@@ -56,7 +56,7 @@ impl Tally {
 }
 
 /// Three significant digits from 1 ns to an hour. The library refuses only bounds that these constants do not have.
-#[allow(clippy::expect_used)]
+#[allow(clippy::expect_used, reason = "a bug if it fails, and independent of any input")]
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("constant bounds that the library accepts")
 }

@@ -156,7 +156,7 @@ pub struct Measurement {
     pub client_us: f64,
     /// Most memory so far of the process behind the mount after the last round, bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// What the caller observed after the last round had drained.
+    /// What the caller observed after the last round had drained, to three decimals; finite figures only.
     pub observed: BTreeMap<String, f64>,
 }
 
@@ -252,9 +252,15 @@ impl Measurement {
                 .map(|(acknowledged_us, drained_us)| Processor { acknowledged_us, drained_us }),
             client_us: each(&|sample| Some(sample.client)).unwrap_or(0.0),
             peak_memory_bytes: last.peak_memory,
-            observed: last.observed.clone(),
+            observed: finite(&last.observed),
         })
     }
+}
+
+/// What JSON can hold and give back as it was.
+fn finite(observed: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let finite = observed.iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(name, value)| (name.clone(), thousandths(*value))).collect()
 }
 
 impl Comparison {

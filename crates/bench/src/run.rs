@@ -1,7 +1,7 @@
 //! The order of a whole benchmark: families, rounds, steps, sides.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
@@ -28,26 +28,23 @@ type Samples = HashMap<(Workload, Side), (Cache, Vec<Sample>)>;
 pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, Error> {
     plan.check()?;
     let (started, begin) = (SystemTime::now(), Instant::now());
-    let places = places(plan)?;
+    let (target, reference) = places(plan)?;
     let never = AtomicBool::new(false);
     let stop = plan.stop.as_deref().unwrap_or(&never);
-    let mut stages = Vec::new();
-    for (side, place) in places {
-        stages.push(Stage::set(plan, side, place, stop)?);
-    }
+    let target = Stage::set(plan, Side::Target, target, stop)?;
+    let reference = reference.map(|place| Stage::set(plan, Side::Reference, place, stop)).transpose()?;
+    let stages: Vec<_> = [Some(&target), reference.as_ref()].into_iter().flatten().collect();
     let mut samples = Samples::new();
     let mut notes = HashMap::new();
     let measured = measure(plan, &stages, progress, &mut samples, &mut notes);
     progress.finish();
     measured?;
     let results = compare(plan, samples, notes);
-    let mut sides = Vec::new();
-    for stage in stages {
-        sides.push(SideReport { place: stage.place.clone(), peak_memory_bytes: stage.peak_memory()? });
-        stage.strike()?;
-    }
-    let mut sides = sides.into_iter();
-    let Some(target) = sides.next() else { unreachable!("a plan always has a target") };
+    let finish = |stage: Stage<'_>| -> Result<_, Error> {
+        let side = SideReport { place: stage.place.clone(), peak_memory_bytes: stage.peak_memory()? };
+        stage.strike().map(|()| side)
+    };
+    let (target, reference) = (finish(target)?, reference.map(finish).transpose()?);
     Ok(Report {
         form: FORM,
         version: plan.version.clone(),
@@ -64,34 +61,33 @@ pub fn run(plan: &Plan, progress: &Progress) -> Result<Report, Error> {
             sizes: plan.sizes.clone(),
         },
         target,
-        reference: sides.next(),
+        reference,
         results,
     })
 }
 
 /// The directories to measure, checked: they exist, differ and have room.
-fn places(plan: &Plan) -> Result<Vec<(Side, Place)>, Error> {
-    let find =
-        |path: &Path| Place::of(path).map_err(|source| Error::Directory { path: path.to_path_buf(), source });
-    let mut places = vec![(Side::Target, find(&plan.target)?)];
-    if let Some(reference) = &plan.reference {
-        let reference = find(reference)?;
-        if reference.path == places[0].1.path {
-            return Err(Error::SameDirectory { path: reference.path });
-        }
-        places.push((Side::Reference, reference));
+fn places(plan: &Plan) -> Result<(Place, Option<Place>), Error> {
+    let find = |path: &PathBuf| {
+        Place::of(path).map_err(|source| Error::Directory { path: path.to_path_buf(), source })
+    };
+    let target = find(&plan.target)?;
+    let reference = plan.reference.as_ref().map(find).transpose()?;
+    if reference.as_ref().is_some_and(|reference| reference.path == target.path) {
+        return Err(Error::SameDirectory { path: target.path });
     }
+    let places: Vec<_> = [Some(&target), reference.as_ref()].into_iter().flatten().collect();
     let families = Family::ALL.into_iter().filter(|family| !steps(plan, *family).is_empty());
     let held = families.map(|family| plan.sizes.held(family)).max().unwrap_or(0);
     let device = |place: &Place| rustix::fs::stat(&place.path).map(|stat| stat.st_dev).ok();
-    for (_, place) in &places {
-        let beside = places.iter().filter(|(_, other)| device(other) == device(place)).count();
+    for place in &places {
+        let beside = places.iter().filter(|other| device(other) == device(place)).count();
         let stat = rustix::fs::statvfs(&place.path)
             .map_err(|source| Error::Directory { path: place.path.clone(), source: source.into() })?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         enough_room(&place.path, held.saturating_mul(beside as u64), stat.f_blocks, free)?;
     }
-    Ok(places)
+    Ok((target, reference))
 }
 
 /// Refuses a plan that needs more than `free` bytes. A file system that says it has no blocks at all does not count them.
@@ -114,7 +110,7 @@ fn steps(plan: &Plan, family: Family) -> Vec<Workload> {
 
 fn measure(
     plan: &Plan,
-    stages: &[Stage<'_>],
+    stages: &[&Stage<'_>],
     progress: &Progress,
     samples: &mut Samples,
     notes: &mut HashMap<Workload, Vec<String>>,
@@ -125,7 +121,7 @@ fn measure(
     for (family, steps) in all.iter().filter(|(_, steps)| !steps.is_empty()) {
         for round in 0..plan.rounds {
             for &workload in steps {
-                let mut order: Vec<_> = stages.iter().collect();
+                let mut order: Vec<_> = stages.to_vec();
                 if round % 2 == 1 {
                     order.reverse();
                 }

@@ -31,12 +31,13 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{} {}", digits(value), units[unit])
 }
 
-/// At least three significant digits, at most two decimals.
+/// About three significant digits, at most three decimals.
 pub(crate) fn digits(value: f64) -> String {
     match value {
         _ if value == 0.0 || value >= 99.95 => format!("{value:.0}"),
         _ if value >= 9.995 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        _ if value >= 0.0995 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
     }
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn table(report: &Report) -> String {
         text.push('\n');
     }
     for note in report.results.iter().flat_map(|result| &result.notes) {
-        let _ = writeln!(text, "left out: {note}");
+        let _ = writeln!(text, "note: {note}");
     }
     text += "\nRates are medians over rounds, acknowledged and drained (nothing pending). Spread: slowest and fastest round.\n";
     text += "Latency is of one operation. Daemon: processor time of the process behind the mount for each operation,\n";
@@ -85,8 +86,8 @@ pub(crate) fn table(report: &Report) -> String {
 
 fn rows_of(result: &Comparison) -> Vec<[String; 10]> {
     let ratio = result.ratio.map_or(String::new(), |ratio| match ratio.drained {
-        Some(drained) => format!("{:.2} ({drained:.2})", ratio.acknowledged),
-        None => format!("{:.2}", ratio.acknowledged),
+        Some(drained) => format!("{} ({})", digits(ratio.acknowledged), digits(drained)),
+        None => digits(ratio.acknowledged),
     });
     let title = result.workload.title().to_string();
     let mut rows = Vec::new();
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(nanoseconds(412), "412 ns");
         assert_eq!(nanoseconds(45_678), "45.7 µs");
         assert_eq!(bytes(16 << 30), "16.0 GiB");
-        assert_eq!(digits(0.0), "0");
+        assert_eq!([0.0, 0.0123, 0.512, 12.34, 123.4].map(digits), ["0", "0.012", "0.51", "12.3", "123"]);
         assert_eq!(spread(&Rates::new(vec![90.0, 100.0, 130.0])), "-10/+30%");
     }
 }

@@ -257,7 +257,7 @@ fn cold_names_are_left_out_with_the_reason_where_nothing_makes_them_cold() {
         }
     }
     assert!(report.results.iter().filter(|result| result.target.is_none()).count() == 2);
-    assert!(report.to_text().contains("left out: stat, cold on the target: names stay cached"));
+    assert!(report.to_text().contains("note: stat, cold on the target: names stay cached"));
     assert!(report.to_html().contains("names stay cached"));
 }
 
