@@ -1,1 +1,43 @@
-//! The FUSE protocol over /dev/fuse
+//! The FUSE protocol, spoken to the kernel directly over `/dev/fuse`.
+//!
+//! A file system implements [`Filesystem`]; [`mount`] attaches it to a directory and [`Session::run`] serves it until
+//! it is unmounted. The layers, each of which knows only those above it in this list:
+//!
+//! - [`types`], [`Errno`], [`flags`]: values that cross the interface.
+//! - [`protocol`]: bytes to [`protocol::Operation`] and values to bytes; no input or output, no panics on any input.
+//! - [`Filesystem`] and the reply buffers: what an operation is asked and answers.
+//! - dispatch: one decoded request to one method call to one encoded reply, for whatever transport.
+//! - [`Session`] and its worker threads: the `/dev/fuse` transport.
+//!
+//! Guarantees: every request that expects an answer gets exactly one, also when the method panics (EIO) or drops its
+//! [`LockReply`] (EIO). Requests are served concurrently and in no particular order; the kernel orders what depends on
+//! each other. A method that blocks holds one worker and never the rest, up to [`SessionOptions::max_workers`].
+//! `docs/design/kernel-interface.md` gives the reasons.
+
+mod device;
+mod dispatch;
+mod errno;
+mod fs;
+mod init;
+mod lock_reply;
+mod mount;
+mod notify;
+mod reply;
+mod request;
+mod session;
+
+pub mod flags;
+pub mod null;
+pub mod protocol;
+pub mod types;
+
+pub use errno::Errno;
+pub use fs::Filesystem;
+pub use init::{Agreed, InitConfig, KernelOffer};
+pub use lock_reply::LockReply;
+pub use mount::{MountError, MountOptions, UnmountError, is_mounted, unmount};
+pub use notify::Notifier;
+pub use protocol::Opcode;
+pub use reply::{DirBuffer, DirPlusBuffer, ReadBuffer};
+pub use request::Request;
+pub use session::{Observer, Session, SessionError, SessionOptions, mount};

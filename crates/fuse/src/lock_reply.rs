@@ -1,0 +1,196 @@
+//! Answers that may come later: locks.
+//!
+//! Order that must hold: a request is entered into [`Pending`] before the file system's method runs, and an interrupt
+//! sets the entry's mark before the file system's `interrupt` runs. So a method that first makes its waiter findable and
+//! then asks [`LockReply::is_interrupted`] cannot miss a signal.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::errno::Errno;
+use crate::protocol::Opcode;
+use crate::session::Observer;
+
+/// Where a deferred answer goes: the transport that the request came by.
+pub(crate) trait ReplyPort: Send + Sync {
+    /// Answers request `unique` without a body.
+    fn answer(&self, unique: u64, error: Option<Errno>);
+}
+
+/// Interrupts whose request is not known (yet) are kept, the newest so many: request and interrupt are read by
+/// different workers, and the interrupt may be through first.
+const EARLY_INTERRUPTS: usize = 1024;
+
+#[derive(Default)]
+struct Table {
+    waiting: HashMap<u64, Arc<AtomicBool>>,
+    early: VecDeque<u64>,
+}
+
+/// The lock requests that have no answer yet.
+#[derive(Default)]
+pub(crate) struct Pending {
+    table: Mutex<Table>,
+}
+
+impl Pending {
+    fn enter(&self, unique: u64) -> Arc<AtomicBool> {
+        let mut table = self.table.lock();
+        let early = table.early.iter().position(|seen| *seen == unique);
+        if let Some(at) = early {
+            table.early.remove(at);
+        }
+        let mark = Arc::new(AtomicBool::new(early.is_some()));
+        table.waiting.insert(unique, Arc::clone(&mark));
+        mark
+    }
+
+    fn leave(&self, unique: u64) {
+        self.table.lock().waiting.remove(&unique);
+    }
+
+    /// Marks the request as interrupted, also one that is yet to come.
+    pub(crate) fn interrupt(&self, unique: u64) {
+        let mut table = self.table.lock();
+        if let Some(mark) = table.waiting.get(&unique) {
+            mark.store(true, Ordering::SeqCst);
+            return;
+        }
+        if table.early.len() == EARLY_INTERRUPTS {
+            table.early.pop_front();
+        }
+        table.early.push_back(unique);
+    }
+}
+
+/// The answer to a lock request, given once, from any thread, now or later. Dropped without one, it answers `EIO`.
+///
+/// It holds no worker thread. After the mount has ended it is without effect.
+pub struct LockReply {
+    unique: u64,
+    op: Opcode,
+    began: Instant,
+    mark: Arc<AtomicBool>,
+    pending: Arc<Pending>,
+    port: Arc<dyn ReplyPort>,
+    observer: Option<Arc<dyn Observer>>,
+    answered: bool,
+}
+
+impl LockReply {
+    pub(crate) fn new(
+        unique: u64,
+        op: Opcode,
+        pending: &Arc<Pending>,
+        port: &Arc<dyn ReplyPort>,
+        observer: Option<&Arc<dyn Observer>>,
+    ) -> LockReply {
+        LockReply {
+            unique,
+            op,
+            began: Instant::now(),
+            mark: pending.enter(unique),
+            pending: Arc::clone(pending),
+            port: Arc::clone(port),
+            observer: observer.cloned(),
+            answered: false,
+        }
+    }
+
+    /// The request, as [`crate::Filesystem::interrupt`] names it.
+    pub fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    /// Whether the caller got a signal. Make the waiter findable for [`crate::Filesystem::interrupt`] first, then ask
+    /// this, so that no signal is missed.
+    pub fn is_interrupted(&self) -> bool {
+        self.mark.load(Ordering::SeqCst)
+    }
+
+    /// Answers.
+    pub fn answer(mut self, result: Result<(), Errno>) {
+        self.send(result.err());
+    }
+
+    fn send(&mut self, error: Option<Errno>) {
+        if std::mem::replace(&mut self.answered, true) {
+            return;
+        }
+        self.pending.leave(self.unique);
+        self.port.answer(self.unique, error);
+        if let Some(observer) = &self.observer {
+            let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            observer.request(self.op, nanos, error, 0);
+        }
+    }
+}
+
+impl Drop for LockReply {
+    fn drop(&mut self) {
+        self.send(Some(Errno::EIO));
+    }
+}
+
+impl std::fmt::Debug for LockReply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockReply")
+            .field("unique", &self.unique)
+            .field("op", &self.op)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Port(Mutex<Vec<(u64, Option<Errno>)>>);
+
+    impl ReplyPort for Port {
+        fn answer(&self, unique: u64, error: Option<Errno>) {
+            self.0.lock().push((unique, error));
+        }
+    }
+
+    fn reply(unique: u64, pending: &Arc<Pending>, port: &Arc<Port>) -> LockReply {
+        let port: Arc<dyn ReplyPort> = port.clone();
+        LockReply::new(unique, Opcode::Setlkw, pending, &port, None)
+    }
+
+    #[test]
+    fn every_reply_is_answered_once() {
+        let (pending, port) = (Arc::new(Pending::default()), Arc::new(Port::default()));
+        reply(2, &pending, &port).answer(Ok(()));
+        reply(4, &pending, &port).answer(Err(Errno::EAGAIN));
+        drop(reply(6, &pending, &port));
+        assert_eq!(*port.0.lock(), [(2, None), (4, Some(Errno::EAGAIN)), (6, Some(Errno::EIO))]);
+        assert!(pending.table.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn an_interrupt_is_seen_before_and_after_its_request() {
+        let (pending, port) = (Arc::new(Pending::default()), Arc::new(Port::default()));
+        pending.interrupt(8);
+        assert!(reply(8, &pending, &port).is_interrupted());
+        let late = reply(10, &pending, &port);
+        assert!(!late.is_interrupted());
+        pending.interrupt(10);
+        assert!(late.is_interrupted());
+        assert!(!reply(12, &pending, &port).is_interrupted());
+    }
+
+    #[test]
+    fn unknown_interrupts_are_bounded() {
+        let (pending, port) = (Arc::new(Pending::default()), Arc::new(Port::default()));
+        (0..EARLY_INTERRUPTS as u64 + 1).for_each(|unique| pending.interrupt(unique));
+        assert_eq!(pending.table.lock().early.len(), EARLY_INTERRUPTS);
+        assert!(!reply(0, &pending, &port).is_interrupted());
+        assert!(reply(1, &pending, &port).is_interrupted());
+    }
+}

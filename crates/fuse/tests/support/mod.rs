@@ -1,0 +1,82 @@
+//! Mounts for tests: served by a thread, gone when dropped.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_fuse::{Filesystem, MountOptions, Notifier, SessionError, SessionOptions, mount, unmount};
+
+/// Far longer than anything takes: a test that reaches it has failed.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Waits until `condition` holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < DEADLINE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub struct Mounted<F> {
+    pub fs: Arc<F>,
+    pub notifier: Notifier,
+    dir: tempfile::TempDir,
+    server: Option<JoinHandle<Result<(), SessionError>>>,
+}
+
+impl<F: Filesystem> Mounted<F> {
+    pub fn new(fs: F) -> Mounted<F> {
+        Mounted::with(fs, SessionOptions::default())
+    }
+
+    pub fn with(fs: F, options: SessionOptions) -> Mounted<F> {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = Arc::new(fs);
+        let session = mount(dir.path(), &MountOptions::default()).unwrap();
+        let notifier = session.notifier();
+        let served = Arc::clone(&fs);
+        let server = std::thread::spawn(move || session.run(served, &options));
+        Mounted { fs, notifier, dir, server: Some(server) }
+    }
+}
+
+impl<F> Mounted<F> {
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.server.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until the session has ended by itself.
+    pub fn join(mut self) -> Result<(), SessionError> {
+        wait_until("the session ends", || self.has_ended());
+        self.server.take().unwrap().join().unwrap()
+    }
+
+    /// Unmounts, which must be possible, and waits for the session's end.
+    pub fn finish(self) {
+        unmount(self.path(), false).unwrap();
+        self.join().unwrap();
+    }
+}
+
+impl<F> Drop for Mounted<F> {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            // Already unmounted is as good; the test has failed or is over.
+            let _ = unmount(self.dir.path(), true);
+            if !std::thread::panicking() {
+                let _ = server.join();
+            }
+        }
+    }
+}
