@@ -1,0 +1,74 @@
+use forebay_format::row::{DirectoryRow, InodeRow};
+use forebay_types::{Attr, FileKind, Ino};
+
+/// An inode as the namespace knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inode {
+    /// Its number.
+    pub ino: Ino,
+    /// Its row.
+    pub row: InodeRow,
+    /// Times and counts, of a directory.
+    pub directory: Option<DirectoryRow>,
+    /// Whether the row is one of the head's generation, so that the next change replaces it.
+    pub(crate) row_at_head: bool,
+}
+
+/// Size that a directory reports, in bytes.
+const DIRECTORY_SIZE: u64 = 4096;
+
+impl Inode {
+    /// The attributes as `stat` gives them.
+    #[must_use]
+    pub fn attr(&self) -> Attr {
+        let row = &self.row;
+        let mut attr = Attr {
+            ino: self.ino,
+            kind: row.kind,
+            mode: row.mode,
+            nlink: row.nlink,
+            uid: row.uid,
+            gid: row.gid,
+            rdev: row.rdev,
+            size: row.size,
+            allocated: row.allocated,
+            atime: row.atime,
+            mtime: row.mtime,
+            ctime: row.ctime,
+            btime: row.btime,
+        };
+        if let Some(directory) = &self.directory {
+            attr.nlink = if row.nlink == 0 { 0 } else { 2 + directory.directories };
+            attr.size = DIRECTORY_SIZE;
+            attr.allocated = DIRECTORY_SIZE;
+            attr.mtime = directory.mtime;
+            attr.ctime = row.ctime.max(directory.ctime);
+        }
+        attr
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_directory(&self) -> bool {
+        self.row.kind == FileKind::Directory
+    }
+}
+
+/// What a new inode is to be. Its times are the operation's.
+#[derive(Clone, Debug)]
+pub struct NewInode {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission, set-id and sticky bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device; else 0.
+    pub rdev: u32,
+    /// Target of a symbolic link; else empty.
+    pub target: Vec<u8>,
+    /// Extended attributes that it has from the start (inherited ACLs).
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}

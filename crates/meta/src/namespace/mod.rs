@@ -1,0 +1,364 @@
+mod attrs;
+mod checkpoint;
+mod data;
+mod names;
+mod read;
+mod relocate;
+mod rename;
+mod segments;
+mod snapshots;
+mod xattrs;
+
+use std::{fmt, sync::Arc};
+
+use forebay_env::Clock;
+use forebay_format::{
+    key::{self, Key},
+    record::Changes,
+    row::{AppliedRow, CountersRow, DirectoryRow, InodeRow, Layout, Row, SegmentRow, SubvolumeRow},
+};
+use forebay_types::{Epoch, FileKind, Generation, Ino, SegmentId, Sequence, SubvolumeId};
+use parking_lot::{Mutex, MutexGuard};
+use quick_cache::sync::Cache;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub use attrs::{SetAttr, SetTime, WriteAttr};
+pub use checkpoint::Checkpoint;
+pub use data::{ExtentSource, NewExtent, Piece, PieceSource};
+pub use names::{DirEntry, Removed};
+pub use relocate::{Moved, PlannedRow, Relocation};
+pub use rename::RenameMode;
+pub use snapshots::Snapshot;
+pub use xattrs::SetXattr;
+
+use crate::{
+    blocks::Placed,
+    engine::{Batch, Engine, Outcome},
+    error::MetaError,
+    inode::Inode,
+    log::{Log, Urgency},
+    rows::Rows,
+    segments::{Candidate, Segments},
+    tree::Lineage,
+    txn::{Finished, Txn, decode_key, row_block, row_extent},
+};
+
+const INODES_CACHED: usize = 100_000;
+const BLOCKS_CACHED: usize = 50_000;
+const RUNS_CACHED: usize = 4096;
+const RUN_LEN: u16 = 1 << Ino::RUN_BITS;
+
+/// A block of a file of a subvolume.
+type BlockKey = (SubvolumeId, Ino, u32);
+
+/// The owner of a volume's metadata: all changes go through it, one after the other.
+pub struct Namespace {
+    pub(crate) rows: Rows,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) block_size: u32,
+    log: Arc<dyn Log>,
+    turn: Mutex<Owner>,
+    inodes: Cache<(SubvolumeId, Ino), Arc<Inode>>,
+    blocks: Cache<BlockKey, Arc<[Placed]>>,
+    runs: Cache<(SubvolumeId, Ino), (u64, u16)>,
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Namespace").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// What only the thread whose turn it is may see or change.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) epoch: Epoch,
+    pub(crate) counters: CountersRow,
+    pub(crate) counters_changed: bool,
+    pub(crate) subvolumes: FxHashMap<SubvolumeId, SubvolumeRow>,
+    pub(crate) segments: Segments,
+    /// The last record that was committed or replayed.
+    pub(crate) last: Sequence,
+    /// The last record that the engine has.
+    pub(crate) applied: Sequence,
+}
+
+impl Owner {
+    pub(crate) fn lineage(
+        &self,
+        subvolume: SubvolumeId,
+        at: Option<Generation>,
+    ) -> Result<Lineage, MetaError> {
+        let mut levels = Vec::with_capacity(1);
+        let mut next = Some((subvolume, at));
+        while let Some((id, at)) = next {
+            let row = self.subvolumes.get(&id).ok_or(MetaError::NoSubvolume(id))?;
+            levels.push((id, at.unwrap_or(row.generation)));
+            next = row.origin.map(|(id, generation)| (id, Some(generation)));
+        }
+        Ok(Lineage(levels))
+    }
+}
+
+impl Namespace {
+    /// Writes the rows of an empty volume: its root directory belongs to `uid` and `gid` and has `mode`.
+    ///
+    /// # Errors
+    /// [`MetaError`]; also where the engine has a volume already.
+    pub fn format(
+        engine: &dyn Engine,
+        clock: &dyn Clock,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+    ) -> Result<(), MetaError> {
+        let now = clock.now();
+        let root = InodeRow {
+            kind: FileKind::Directory,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            rdev: 0,
+            size: 0,
+            allocated: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent: Ino::ROOT,
+            has_xattrs: false,
+            layout: Layout::Empty,
+        };
+        let directory = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };
+        let subvolume = SubvolumeRow { generation: Generation::FIRST, origin: None, snapshots: Vec::new() };
+        let counters = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 };
+        let (first, one) = (SubvolumeId::FIRST, Generation::FIRST);
+        let put = |key: Vec<u8>, value: Vec<u8>| (key, Some(value));
+        let batch = Batch {
+            expect: vec![(Key::Counters.encode(), None)],
+            rows: vec![
+                put(key::Item::Inode(Ino::ROOT).key(first, one), root.encode()),
+                put(key::Item::Directory(Ino::ROOT).key(first, one), directory.encode()),
+                put(Key::Subvolume(first).encode(), subvolume.encode()),
+                put(Key::Counters.encode(), counters.encode()),
+                put(Key::Applied.encode(), AppliedRow::default().encode()),
+            ],
+        };
+        match engine.commit(&batch)? {
+            Outcome::Committed => Ok(()),
+            Outcome::Fenced | Outcome::Unknown => Err(MetaError::Exists),
+        }
+    }
+
+    /// How much of the journal an engine's rows contain.
+    ///
+    /// # Errors
+    /// [`MetaError`], also where the engine has no volume.
+    pub fn applied(engine: &dyn Engine) -> Result<AppliedRow, MetaError> {
+        let value = engine.get(&Key::Applied.encode())?.ok_or(MetaError::NotFound)?;
+        AppliedRow::decode(&value).map_err(|source| MetaError::damaged("the applied position", source))
+    }
+
+    /// Opens the namespace over an engine that [`Namespace::format`] once wrote. Records that the engine does not have are then handed to
+    /// [`Namespace::replay`] before anything else is done.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn open(
+        engine: Arc<dyn Engine>,
+        log: Arc<dyn Log>,
+        clock: Arc<dyn Clock>,
+        block_size: u32,
+        epoch: Epoch,
+    ) -> Result<Namespace, MetaError> {
+        let applied = Self::applied(engine.as_ref())?;
+        let rows = Rows::new(engine);
+        let mut owner = Owner {
+            epoch,
+            counters: CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 },
+            counters_changed: false,
+            subvolumes: FxHashMap::default(),
+            segments: Segments::default(),
+            last: applied.sequence,
+            applied: applied.sequence,
+        };
+        let global = rows.with_prefix(&key::subvolume_rows(SubvolumeId(0)))?;
+        for (key, value) in global {
+            owner.load(&key, Some(&value))?;
+        }
+        Ok(Namespace {
+            rows,
+            clock,
+            block_size,
+            log,
+            turn: Mutex::new(owner),
+            inodes: Cache::new(INODES_CACHED),
+            blocks: Cache::new(BLOCKS_CACHED),
+            runs: Cache::new(RUNS_CACHED),
+        })
+    }
+
+    /// Takes in a record of the journal: `fresh` ones change the rows, older ones only tell which blocks have extents in the
+    /// journal's file `segment`.
+    ///
+    /// # Errors
+    /// [`MetaError::Damaged`] where the record is none that this crate wrote.
+    pub fn replay(&self, sequence: Sequence, fresh: bool, changes: Changes) -> Result<(), MetaError> {
+        let mut owner = self.turn.lock();
+        if fresh {
+            for (key, value) in &changes.rows {
+                owner.load(key, value.as_deref())?;
+            }
+            for (segment, bytes) in &changes.live {
+                owner.segments.add_live(*segment, *bytes);
+            }
+            owner.last = sequence;
+        }
+        for (key, value) in &changes.rows {
+            let (Key::Versioned(subvolume, item, _), Some(value)) = (decode_key(key)?, value) else {
+                continue;
+            };
+            if let (Some(extent), Some((ino, block))) = (row_extent(&item, value)?, row_block(&item, value)) {
+                owner.segments.note(extent.segment, Candidate { subvolume, ino, block });
+            }
+        }
+        if fresh {
+            self.rows.apply(changes.rows);
+        }
+        Ok(())
+    }
+
+    /// Says that numbers of segments and objects up to these are taken: files or objects with them were found.
+    pub fn numbers_taken(&self, segment: u64, object: u64) {
+        let mut owner = self.turn.lock();
+        owner.counters.segment = owner.counters.segment.max(segment + 1);
+        owner.counters.object = owner.counters.object.max(object + 1);
+        owner.counters_changed = true;
+    }
+
+    /// The last record that was committed.
+    #[must_use]
+    pub fn last(&self) -> Sequence {
+        self.turn.lock().last
+    }
+
+    /// Bytes of rows that no checkpoint has taken yet.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.rows.pending_bytes()
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        self.rows.engine()
+    }
+
+    /// The block size of the volume, in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Owner> {
+        self.turn.lock()
+    }
+
+    /// Runs one operation: `work` says what it changes, which becomes one record.
+    pub(crate) fn change<R>(
+        &self,
+        subvolume: SubvolumeId,
+        urgency: Urgency,
+        data: &[u8],
+        work: impl FnOnce(&mut Txn<'_>) -> Result<R, MetaError>,
+    ) -> Result<R, MetaError> {
+        let mut owner = self.turn.lock();
+        let append = self.log.begin(data, urgency)?;
+        let mut txn = Txn::new(self, &mut owner, subvolume, append.place())?;
+        let result = work(&mut txn)?;
+        let finished = txn.finish()?;
+        if !finished.changes.is_empty() {
+            let sequence = append.commit(&finished.changes);
+            self.apply(&mut owner, subvolume, sequence, finished);
+        }
+        drop(owner);
+        self.log.write_out();
+        Ok(result)
+    }
+
+    fn apply(&self, owner: &mut Owner, subvolume: SubvolumeId, sequence: Sequence, finished: Finished) {
+        let Finished { changes, inodes, blocks, noted, segments } = finished;
+        if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
+            owner.counters_changed = false;
+        }
+        for (id, row) in segments {
+            match row {
+                Some(row) => owner.segments.insert(id, row),
+                None => owner.segments.remove(id),
+            }
+        }
+        for (id, bytes) in &changes.live {
+            owner.segments.add_live(*id, *bytes);
+        }
+        for (id, candidate) in noted {
+            owner.segments.note(id, candidate);
+        }
+        self.rows.apply(changes.rows);
+        for (ino, inode) in inodes {
+            match inode {
+                Some(inode) => self.inodes.insert((subvolume, ino), inode),
+                None => drop(self.inodes.remove(&(subvolume, ino))),
+            }
+        }
+        for (ino, block, placed) in blocks {
+            match placed {
+                Some(placed) => self.blocks.insert((subvolume, ino, block), placed),
+                None => drop(self.blocks.remove(&(subvolume, ino, block))),
+            }
+        }
+        owner.last = sequence;
+    }
+
+    /// A number for a new inode in `parent`, near those of its siblings.
+    pub(crate) fn new_ino(&self, owner: &mut Owner, subvolume: SubvolumeId, parent: Ino) -> Ino {
+        let (run, index) = match self.runs.get(&(subvolume, parent)) {
+            Some((run, index)) if index < RUN_LEN => (run, index),
+            _ => {
+                owner.counters.run += 1;
+                owner.counters_changed = true;
+                (owner.counters.run - 1, 0)
+            }
+        };
+        self.runs.insert((subvolume, parent), (run, index + 1));
+        Ino::in_run(run, index)
+    }
+
+    /// The numbers of segments that are known.
+    #[must_use]
+    pub fn known_segments(&self) -> FxHashSet<SegmentId> {
+        self.turn.lock().segments.iter().map(|(id, _)| id).collect()
+    }
+}
+
+impl Owner {
+    /// Takes in a row of the volume, as the engine or a record has it.
+    fn load(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), MetaError> {
+        let wrong = |source| MetaError::damaged(format!("row {key:02x?}"), source);
+        match (decode_key(key)?, value) {
+            (Key::Segment(id), Some(value)) => {
+                self.segments.insert(id, SegmentRow::decode(value).map_err(wrong)?)
+            }
+            (Key::Segment(id), None) => self.segments.remove(id),
+            (Key::Subvolume(id), Some(value)) => {
+                self.subvolumes.insert(id, SubvolumeRow::decode(value).map_err(wrong)?);
+            }
+            (Key::Subvolume(id), None) => {
+                self.subvolumes.remove(&id);
+            }
+            (Key::Counters, Some(value)) => self.counters = CountersRow::decode(value).map_err(wrong)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Reading: from the caches where they have it, else in turn from the rows. A cache is filled only by the thread whose turn it is, so that
+//! it never gets what a change has just replaced.
+
+use std::sync::Arc;
+
+use forebay_format::{
+    key::{self, Item},
+    row::{BytesRow, DentryRow, DirectoryRow, Extent, InodeRow, Row},
+};
+use forebay_types::{FileKind, Ino, SubvolumeId, limits::NAME_MAX};
+
+use super::{DirEntry, Namespace};
+use crate::{blocks::Placed, error::MetaError, inode::Inode, tree::Lineage};
+
+impl Namespace {
+    /// The inode with this number.
+    ///
+    /// # Errors
+    /// [`MetaError::Stale`] where there is none.
+    pub fn inode(&self, at: SubvolumeId, ino: Ino) -> Result<Arc<Inode>, MetaError> {
+        if let Some(inode) = self.inodes.get(&(at, ino)) {
+            return Ok(inode);
+        }
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        self.inode_locked(&lineage, ino)
+    }
+
+    /// The inode that a name in `parent` stands for.
+    ///
+    /// # Errors
+    /// [`MetaError::NotFound`], [`MetaError::NotDirectory`], [`MetaError::NameTooLong`].
+    pub fn lookup(&self, at: SubvolumeId, parent: Ino, name: &[u8]) -> Result<Arc<Inode>, MetaError> {
+        if name.len() > NAME_MAX {
+            return Err(MetaError::NameTooLong(name.len()));
+        }
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        match self.dentry(&lineage, parent, name)? {
+            Some(dentry) => self.inode_locked(&lineage, dentry.ino),
+            None if self.inode_locked(&lineage, parent)?.is_directory() => Err(MetaError::NotFound),
+            None => Err(MetaError::NotDirectory(parent)),
+        }
+    }
+
+    /// About `limit` entries of a directory in the order of their names, those after the name `after` (`None`: from the first). An empty page is
+    /// the end.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn entries(
+        &self,
+        at: SubvolumeId,
+        parent: Ino,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<DirEntry>, MetaError> {
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        self.entries_of(&lineage, parent, after, limit)
+    }
+
+    pub(crate) fn entries_of(
+        &self,
+        lineage: &Lineage,
+        parent: Ino,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<DirEntry>, MetaError> {
+        let mut from = after.map(|name| [name, &[0, 0]].concat()).unwrap_or_default();
+        let mut entries = Vec::new();
+        loop {
+            let page = lineage.scan(&self.rows, &|id| key::dentries(id, parent), &from, limit)?;
+            for (name, version) in page.items {
+                let Some((_, name)) = name.split_last() else { continue };
+                let row =
+                    DentryRow::decode(&version.value).map_err(|source| damaged(parent, name, source))?;
+                entries.push(DirEntry { name: name.to_vec(), ino: row.ino, kind: row.kind });
+            }
+            match page.next {
+                Some(next) if entries.is_empty() => from = next,
+                _ => return Ok(entries),
+            }
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`MetaError::Invalid`] where the inode is none.
+    pub fn read_link(&self, at: SubvolumeId, ino: Ino) -> Result<Vec<u8>, MetaError> {
+        if self.inode(at, ino)?.row.kind != FileKind::Symlink {
+            return Err(MetaError::Invalid("not a symbolic link"));
+        }
+        self.inline(at, ino)
+    }
+
+    /// The bytes of an inode's inline row; none where it has no such row.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn inline(&self, at: SubvolumeId, ino: Ino) -> Result<Vec<u8>, MetaError> {
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        self.inline_of(&lineage, ino)
+    }
+
+    pub(crate) fn inline_of(&self, lineage: &Lineage, ino: Ino) -> Result<Vec<u8>, MetaError> {
+        let Some(version) = lineage.get(&self.rows, &Item::Inline(ino))? else { return Ok(Vec::new()) };
+        let row = BytesRow::decode(&version.value)
+            .map_err(|source| MetaError::damaged(format!("inline data of inode {ino}"), source))?;
+        Ok(row.0)
+    }
+
+    pub(crate) fn inode_locked(&self, lineage: &Lineage, ino: Ino) -> Result<Arc<Inode>, MetaError> {
+        let key = (lineage.head().0, ino);
+        if let Some(inode) = self.inodes.get(&key) {
+            return Ok(inode);
+        }
+        let inode = Arc::new(self.read_inode(lineage, ino)?);
+        self.inodes.insert(key, Arc::clone(&inode));
+        Ok(inode)
+    }
+
+    pub(crate) fn read_inode(&self, lineage: &Lineage, ino: Ino) -> Result<Inode, MetaError> {
+        let version = lineage.get(&self.rows, &Item::Inode(ino))?.ok_or(MetaError::Stale(ino))?;
+        let row = InodeRow::decode(&version.value)
+            .map_err(|source| MetaError::damaged(format!("inode {ino}"), source))?;
+        let directory = match row.kind {
+            FileKind::Directory => {
+                let wrong =
+                    |source| MetaError::damaged(format!("times and counts of directory {ino}"), source);
+                let version = lineage
+                    .get(&self.rows, &Item::Directory(ino))?
+                    .ok_or_else(|| wrong(forebay_format::FormatError::Truncated { what: "the row" }))?;
+                Some(DirectoryRow::decode(&version.value).map_err(wrong)?)
+            }
+            _ => None,
+        };
+        Ok(Inode { ino, row, directory, row_at_head: version.at_head })
+    }
+
+    pub(crate) fn dentry(
+        &self,
+        lineage: &Lineage,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Option<DentryRow>, MetaError> {
+        let version = lineage.get(&self.rows, &Item::Dentry(parent, name.to_vec()))?;
+        version
+            .map(|version| DentryRow::decode(&version.value).map_err(|source| damaged(parent, name, source)))
+            .transpose()
+    }
+
+    pub(crate) fn block_locked(
+        &self,
+        lineage: &Lineage,
+        ino: Ino,
+        block: u32,
+    ) -> Result<Arc<[Placed]>, MetaError> {
+        let key = (lineage.head().0, ino, block);
+        if let Some(placed) = self.blocks.get(&key) {
+            return Ok(placed);
+        }
+        let placed: Arc<[Placed]> = self.read_block(lineage, ino, block)?.into();
+        self.blocks.insert(key, Arc::clone(&placed));
+        Ok(placed)
+    }
+
+    pub(crate) fn read_block(
+        &self,
+        lineage: &Lineage,
+        ino: Ino,
+        block: u32,
+    ) -> Result<Vec<Placed>, MetaError> {
+        let mut from = Vec::new();
+        let mut placed = Vec::new();
+        loop {
+            let page = lineage.scan(&self.rows, &|id| key::block(id, ino, block), &from, 256)?;
+            for (suffix, version) in page.items {
+                let place = || format!("extents of block {block} of inode {ino}");
+                let Ok(offset) = <[u8; 4]>::try_from(suffix.as_slice()) else { continue };
+                let extent =
+                    Extent::decode(&version.value).map_err(|source| MetaError::damaged(place(), source))?;
+                placed.push(Placed { offset: u32::from_be_bytes(offset), extent, at_head: version.at_head });
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(placed),
+            }
+        }
+    }
+
+    /// The blocks from `first` on that have extent rows, each once, at most `limit`.
+    pub(crate) fn blocks_with_rows(
+        &self,
+        lineage: &Lineage,
+        ino: Ino,
+        first: u32,
+        limit: usize,
+    ) -> Result<Vec<u32>, MetaError> {
+        let mut from = first.to_be_bytes().to_vec();
+        let mut blocks = Vec::new();
+        loop {
+            let page = lineage.scan(&self.rows, &|id| key::extents(id, ino), &from, 512)?;
+            for (suffix, _) in &page.items {
+                let Some((block, _)) = suffix.split_first_chunk::<4>() else { continue };
+                let block = u32::from_be_bytes(*block);
+                if blocks.last() != Some(&block) {
+                    if blocks.len() == limit {
+                        return Ok(blocks);
+                    }
+                    blocks.push(block);
+                }
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(blocks),
+            }
+        }
+    }
+}
+
+fn damaged(parent: Ino, name: &[u8], source: forebay_format::FormatError) -> MetaError {
+    MetaError::damaged(format!("entry '{}' of directory {parent}", name.escape_ascii()), source)
+}

@@ -1,0 +1,174 @@
+//! Segments: from open to stored to gone.
+
+use forebay_format::{
+    key::{self, Key},
+    row::{ObjectRef, SegmentKind, SegmentRow, SegmentState},
+};
+use forebay_types::{ObjectId, SegmentId, SubvolumeId};
+
+use super::Namespace;
+use crate::{
+    error::MetaError,
+    log::Urgency,
+    segments::Candidate,
+    txn::{Txn, decode_key},
+};
+
+impl Namespace {
+    /// A number for a new segment. It becomes part of the next record; a crash before that may hand it out again, so the caller makes
+    /// sure at start that no file with it is left ([`Namespace::numbers_taken`]).
+    #[must_use]
+    pub fn new_segment(&self) -> SegmentId {
+        let mut owner = self.lock();
+        owner.counters.segment += 1;
+        owner.counters_changed = true;
+        SegmentId(owner.counters.segment - 1)
+    }
+
+    /// A number for a new object, like [`Namespace::new_segment`].
+    #[must_use]
+    pub fn new_object(&self) -> ObjectRef {
+        let mut owner = self.lock();
+        owner.counters.object += 1;
+        owner.counters_changed = true;
+        ObjectRef { epoch: owner.epoch, id: ObjectId(owner.counters.object - 1) }
+    }
+
+    /// The row of a segment.
+    #[must_use]
+    pub fn segment(&self, id: SegmentId) -> Option<SegmentRow> {
+        self.lock().segments.get(id).copied()
+    }
+
+    /// All segments.
+    #[must_use]
+    pub fn segments(&self) -> Vec<(SegmentId, SegmentRow)> {
+        self.lock().segments.iter().map(|(id, row)| (id, *row)).collect()
+    }
+
+    /// The blocks that may have extents in a file of the journal.
+    #[must_use]
+    pub fn journal_candidates(&self, id: SegmentId) -> Vec<Candidate> {
+        self.lock().segments.candidates(id)
+    }
+
+    /// Blocks that refer to a segment although its footer does not name them.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn shares(&self, id: SegmentId) -> Result<Vec<Candidate>, MetaError> {
+        let _turn = self.lock();
+        let rows = self.rows.with_prefix(&key::shares(id))?;
+        rows.iter()
+            .map(|(key, _)| match decode_key(key)? {
+                Key::Share(_, subvolume, ino, block) => Ok(Candidate { subvolume, ino, block }),
+                _ => Err(MetaError::Invalid("a row that is no share among the shares")),
+            })
+            .collect()
+    }
+
+    /// Says that a segment is whole and on this machine's disk: `len` bytes with `raw` raw bytes of runs.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn segment_sealed(
+        &self,
+        id: SegmentId,
+        kind: SegmentKind,
+        len: u64,
+        raw: u64,
+    ) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            txn.know_segment(id, kind);
+            let row = txn.segment(id).ok_or(MetaError::Invalid("a segment without a row"))?;
+            txn.put_segment(id, Some(SegmentRow { state: SegmentState::Sealed, len, raw, ..row }));
+            Ok(())
+        })
+    }
+
+    /// Says that segments are in the store: each in `object` from the byte given on.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn segments_stored(&self, object: ObjectRef, places: &[(SegmentId, u64)]) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            for (id, object_offset) in places {
+                let Some(row) = txn.segment(*id) else { continue };
+                let stored = SegmentRow {
+                    state: SegmentState::Stored,
+                    object: Some(object),
+                    object_offset: *object_offset,
+                    ..row
+                };
+                txn.put_segment(*id, Some(stored));
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets segments that nothing refers to: those of `ids` that have no live bytes. Objects that lose their last segment become
+    /// garbage, to be deleted once a checkpoint without them is stored. Returns the segments that were forgotten.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn forget_dead(&self, ids: &[SegmentId]) -> Result<Vec<(SegmentId, SegmentRow)>, MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            let mut forgotten = Vec::new();
+            for id in ids {
+                let Some(row) = txn.segment(*id).filter(|row| row.live == 0) else { continue };
+                txn.put_segment(*id, None);
+                self.forget_shares(txn, *id)?;
+                forgotten.push((*id, row));
+            }
+            for (id, row) in &forgotten {
+                let Some(object) = row.object else { continue };
+                let used = txn.owner.segments.iter().any(|(other, row)| {
+                    row.object == Some(object)
+                        && other != *id
+                        && !forgotten.iter().any(|(gone, _)| *gone == other)
+                });
+                if !used {
+                    txn.put_plain(&Key::Garbage(object.epoch.0, object.id.0), Some(Vec::new()));
+                }
+            }
+            Ok(forgotten)
+        })
+    }
+
+    fn forget_shares(&self, txn: &mut Txn<'_>, id: SegmentId) -> Result<(), MetaError> {
+        for (key, _) in self.rows.with_prefix(&key::shares(id))? {
+            txn.put_raw(key, None);
+        }
+        Ok(())
+    }
+
+    /// The objects to be deleted.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn garbage(&self) -> Result<Vec<ObjectRef>, MetaError> {
+        let _turn = self.lock();
+        let rows = self.rows.with_prefix(&key::garbage())?;
+        rows.iter()
+            .map(|(key, _)| match decode_key(key)? {
+                Key::Garbage(epoch, id) => {
+                    Ok(ObjectRef { epoch: forebay_types::Epoch(epoch), id: ObjectId(id) })
+                }
+                _ => Err(MetaError::Invalid("a row that is no garbage among the garbage")),
+            })
+            .collect()
+    }
+
+    /// Says that objects are deleted.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn garbage_deleted(&self, objects: &[ObjectRef]) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            for object in objects {
+                txn.put_plain(&Key::Garbage(object.epoch.0, object.id.0), None);
+            }
+            Ok(())
+        })
+    }
+}

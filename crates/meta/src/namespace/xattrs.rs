@@ -1,0 +1,149 @@
+//! Extended attributes: a row each.
+
+use forebay_format::{
+    key::{self, Item},
+    row::{BytesRow, Row},
+};
+use forebay_types::{
+    Ino, SubvolumeId,
+    limits::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_VALUE_MAX},
+};
+
+use super::Namespace;
+use crate::{error::MetaError, log::Urgency, tree::Lineage, txn::Txn};
+
+/// Whether an attribute may or must exist before it is set (setxattr(2)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetXattr {
+    /// Either way.
+    Any,
+    /// It must not (`XATTR_CREATE`).
+    Create,
+    /// It must (`XATTR_REPLACE`).
+    Replace,
+}
+
+impl Namespace {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`MetaError::NoAttribute`], [`MetaError::Stale`].
+    pub fn xattr(&self, at: SubvolumeId, ino: Ino, name: &[u8]) -> Result<Vec<u8>, MetaError> {
+        if !self.inode(at, ino)?.row.has_xattrs {
+            return Err(MetaError::NoAttribute);
+        }
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        self.read_xattr(&lineage, ino, name)?.ok_or(MetaError::NoAttribute)
+    }
+
+    /// The names of an inode's attributes.
+    ///
+    /// # Errors
+    /// [`MetaError::Stale`].
+    pub fn xattrs(&self, at: SubvolumeId, ino: Ino) -> Result<Vec<Vec<u8>>, MetaError> {
+        if !self.inode(at, ino)?.row.has_xattrs {
+            return Ok(Vec::new());
+        }
+        let owner = self.lock();
+        let lineage = owner.lineage(at, None)?;
+        self.xattr_names(&lineage, ino)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`MetaError::NoAttribute`], [`MetaError::AttributeExists`], [`MetaError::TooManyAttributes`], [`MetaError::Invalid`] for a
+    /// name or value that is too long.
+    pub fn set_xattr(
+        &self,
+        at: SubvolumeId,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattr,
+    ) -> Result<(), MetaError> {
+        if name.is_empty() || name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX {
+            return Err(MetaError::Invalid("the attribute's name or value is too long"));
+        }
+        self.change(at, Urgency::Normal, &[], |txn| {
+            let exists = self.read_xattr(&txn.lineage, ino, name)?.is_some();
+            match (mode, exists) {
+                (SetXattr::Create, true) => return Err(MetaError::AttributeExists),
+                (SetXattr::Replace, false) => return Err(MetaError::NoAttribute),
+                _ => {}
+            }
+            if !exists {
+                let names = self.xattr_names(&txn.lineage, ino)?;
+                let total: usize = names.iter().map(|name| name.len() + 1).sum();
+                if total + name.len() + 1 > XATTR_LIST_MAX {
+                    return Err(MetaError::TooManyAttributes(ino));
+                }
+            }
+            self.write_xattr(txn, ino, name, Some(value))?;
+            let now = txn.now;
+            txn.row_mut(ino)?.ctime = now;
+            Ok(())
+        })
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`MetaError::NoAttribute`], [`MetaError::Stale`].
+    pub fn remove_xattr(&self, at: SubvolumeId, ino: Ino, name: &[u8]) -> Result<(), MetaError> {
+        self.change(at, Urgency::Reclaim, &[], |txn| {
+            if self.read_xattr(&txn.lineage, ino, name)?.is_none() {
+                return Err(MetaError::NoAttribute);
+            }
+            self.write_xattr(txn, ino, name, None)?;
+            let now = txn.now;
+            txn.row_mut(ino)?.ctime = now;
+            Ok(())
+        })
+    }
+
+    pub(crate) fn write_xattr(
+        &self,
+        txn: &mut Txn<'_>,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), MetaError> {
+        let item = Item::Xattr(ino, name.to_vec());
+        let left = match value {
+            Some(value) => {
+                txn.put(&item, BytesRow(value.to_vec()).encode());
+                true
+            }
+            None => {
+                txn.delete(&item)?;
+                self.xattr_names(&txn.lineage, ino)?.iter().any(|other| other != name)
+            }
+        };
+        txn.row_mut(ino)?.has_xattrs = left;
+        Ok(())
+    }
+
+    fn read_xattr(&self, lineage: &Lineage, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, MetaError> {
+        let version = lineage.get(&self.rows, &Item::Xattr(ino, name.to_vec()))?;
+        let decode = |value: &[u8]| {
+            BytesRow::decode(value).map_err(|source| {
+                MetaError::damaged(format!("attribute '{}' of inode {ino}", name.escape_ascii()), source)
+            })
+        };
+        version.map(|version| Ok(decode(&version.value)?.0)).transpose()
+    }
+
+    pub(crate) fn xattr_names(&self, lineage: &Lineage, ino: Ino) -> Result<Vec<Vec<u8>>, MetaError> {
+        let (mut names, mut from) = (Vec::new(), Vec::new());
+        loop {
+            let page = lineage.scan(&self.rows, &|id| key::xattrs(id, ino), &from, 256)?;
+            names.extend(page.items.into_iter().filter_map(|(mut name, _)| name.pop().map(|_| name)));
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(names),
+            }
+        }
+    }
+}

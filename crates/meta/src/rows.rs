@@ -1,0 +1,160 @@
+//! Rows as they are now: what the engine has, under what it does not have yet.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::RwLock;
+
+use crate::{
+    engine::{Engine, EngineError, RowPage},
+    error::MetaError,
+};
+
+/// A key and its value.
+pub(crate) type KeyedRow = (Vec<u8>, Vec<u8>);
+
+pub(crate) type RowMap = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+#[derive(Debug, Default)]
+struct Overlay {
+    pending: RowMap,
+    pending_bytes: usize,
+    frozen: Option<Arc<RowMap>>,
+}
+
+/// The engine's rows with those on top that it is still to get: `pending` ones, and `frozen` ones that a checkpoint is writing.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    engine: Arc<dyn Engine>,
+    overlay: RwLock<Overlay>,
+}
+
+impl Rows {
+    pub(crate) fn new(engine: Arc<dyn Engine>) -> Rows {
+        Rows { engine, overlay: RwLock::default() }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Bytes of rows that no checkpoint has taken yet.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.overlay.read().pending_bytes
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        {
+            let overlay = self.overlay.read();
+            if let Some(value) = overlay.pending.get(key) {
+                return Ok(value.clone());
+            }
+            if let Some(value) = overlay.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
+                return Ok(value.clone());
+            }
+        }
+        self.engine.get(key)
+    }
+
+    /// A page of about `limit` rows from `from` on, below `to`. It may have fewer rows, even none, while more follow: `next` says where.
+    pub(crate) fn page(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<Page, EngineError> {
+        let overlay = self.overlay.read();
+        let RowPage { rows, more } = self.engine.scan(from, to, limit)?;
+        let next = more.then(|| rows.last().map(|(key, _)| successor(key))).flatten();
+        let bound = next.as_deref().or(to);
+        let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut on_top: BTreeMap<&[u8], &Option<Vec<u8>>> = BTreeMap::new();
+        let maps = overlay.frozen.as_deref().into_iter().chain([&overlay.pending]);
+        for map in maps {
+            let range = map.range(from.to_vec()..);
+            on_top.extend(
+                range
+                    .take_while(|(key, _)| bound.is_none_or(|bound| key.as_slice() < bound))
+                    .map(|(key, value)| (key.as_slice(), value)),
+            );
+        }
+        if on_top.is_empty() {
+            return Ok(Page { rows, next });
+        }
+        merged.extend(rows);
+        for (key, value) in on_top {
+            match value {
+                Some(value) => merged.insert(key.to_vec(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        let mut rows: Vec<_> = merged.into_iter().collect();
+        let mut next = next;
+        if rows.len() > limit.saturating_mul(2) {
+            rows.truncate(limit);
+            next = rows.last().map(|(key, _)| successor(key));
+        }
+        Ok(Page { rows, next })
+    }
+
+    /// All rows whose keys begin with `prefix`.
+    pub(crate) fn with_prefix(&self, prefix: &[u8]) -> Result<Vec<KeyedRow>, EngineError> {
+        let to = forebay_format::key::after_prefix(prefix);
+        let mut from = prefix.to_vec();
+        let mut all = Vec::new();
+        loop {
+            let page = self.page(&from, to.as_deref(), 1024)?;
+            all.extend(page.rows);
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    pub(crate) fn apply(&self, rows: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
+        let mut overlay = self.overlay.write();
+        for (key, value) in rows {
+            overlay.pending_bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 64;
+            overlay.pending.insert(key, value);
+        }
+    }
+
+    /// Makes the pending rows the frozen ones. There must be none frozen.
+    pub(crate) fn freeze(&self) -> Result<Arc<RowMap>, MetaError> {
+        let mut overlay = self.overlay.write();
+        if overlay.frozen.is_some() {
+            return Err(MetaError::Invalid("a checkpoint is being written already"));
+        }
+        let frozen = Arc::new(std::mem::take(&mut overlay.pending));
+        overlay.pending_bytes = 0;
+        overlay.frozen = Some(Arc::clone(&frozen));
+        Ok(frozen)
+    }
+
+    /// Forgets the frozen rows: the engine has them.
+    pub(crate) fn frozen_is_stored(&self) {
+        self.overlay.write().frozen = None;
+    }
+
+    /// Puts the frozen rows back under the pending ones: the engine could not take them.
+    pub(crate) fn unfreeze(&self) {
+        let mut overlay = self.overlay.write();
+        if let Some(frozen) = overlay.frozen.take() {
+            for (key, value) in frozen.iter() {
+                if !overlay.pending.contains_key(key) {
+                    overlay.pending_bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 64;
+                    overlay.pending.insert(key.clone(), value.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Rows in the order of their keys.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) rows: Vec<KeyedRow>,
+    /// Where the next page begins; `None` after the last row.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
