@@ -144,6 +144,9 @@ fn take_tail(tail: &[u8; TAIL_LEN]) -> Result<(usize, u32), FormatError> {
     if version != VERSION {
         return Err(FormatError::Version { what: WHAT, found: version, supported: VERSION });
     }
+    if from.u32()? != 0 {
+        return Err(FormatError::invalid(WHAT, "bytes that must be zero are not"));
+    }
     Ok((len as usize, crc))
 }
 

@@ -12,6 +12,7 @@ pub mod key;
 pub mod record;
 pub mod row;
 pub mod run;
+pub mod stream;
 
 pub use cipher::{Keyring, MasterKey, RunSealer};
 pub use codec::{Decoder, Encoder, FormatError};

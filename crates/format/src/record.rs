@@ -82,6 +82,9 @@ impl FileHead {
         if version != VERSION {
             return Err(FormatError::Version { what: WHAT, found: version, supported: VERSION });
         }
+        if from.array::<{ FILE_HEAD_LEN - 56 }>()? != [0; FILE_HEAD_LEN - 56] {
+            return Err(FormatError::invalid(WHAT, "bytes that must be zero are not"));
+        }
         Ok(head)
     }
 }
@@ -105,14 +108,22 @@ impl RecordHead {
     /// The head for these parts.
     #[must_use]
     pub fn new(sequence: Sequence, epoch: Epoch, data: &[u8], changes: &[u8]) -> RecordHead {
-        RecordHead {
-            data_len: data.len() as u32,
-            changes_len: changes.len() as u32,
-            sequence,
-            epoch,
-            data_crc: crc32c::crc32c(data),
-            changes_crc: crc32c::crc32c(changes),
-        }
+        let data = (data.len() as u32, RecordHead::data_crc(data));
+        RecordHead::with_data_crc(sequence, epoch, data, changes)
+    }
+
+    /// The checksum of a record's data, for [`RecordHead::with_data_crc`].
+    #[must_use]
+    pub fn data_crc(data: &[u8]) -> u32 {
+        crc32c::crc32c(data)
+    }
+
+    /// The head for data of which length and checksum are known already.
+    #[must_use]
+    pub fn with_data_crc(sequence: Sequence, epoch: Epoch, data: (u32, u32), changes: &[u8]) -> RecordHead {
+        let (data_len, data_crc) = data;
+        let changes_crc = crc32c::crc32c(changes);
+        RecordHead { data_len, changes_len: changes.len() as u32, sequence, epoch, data_crc, changes_crc }
     }
 
     /// The head's bytes.
