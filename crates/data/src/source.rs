@@ -1,0 +1,58 @@
+use std::io;
+
+use bytes::Bytes;
+use forebay_types::SegmentId;
+
+/// Where the bytes of segments come from: the journal, streams, the disk cache, the store, or all of them behind one front.
+pub trait SegmentSource: Send + Sync {
+    /// Exactly `len` bytes of the segment's body from `offset`. They need not be verified; the caller does that.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, SourceError>;
+
+    /// Says that these bytes, as [`SegmentSource::read`] gave them, do not fit their checksum. A source that has copies drops the one it
+    /// gave, so that the next read goes to where the copy came from.
+    fn distrust(&self, segment: SegmentId, offset: u64, len: u32) {
+        let _ = (segment, offset, len);
+    }
+}
+
+/// Why a source has no bytes to give.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The segment, or its object, is not where the metadata says it is.
+    #[error("segment {segment} is missing: {detail}")]
+    NotFound {
+        /// Which one.
+        segment: SegmentId,
+        /// Where it was looked for.
+        detail: String,
+    },
+    /// The segment is there and its bytes are wrong.
+    #[error("segment {segment} is damaged at {offset}: {detail}")]
+    Corrupt {
+        /// Which one.
+        segment: SegmentId,
+        /// Where.
+        offset: u64,
+        /// What is wrong.
+        detail: String,
+    },
+    /// It cannot be reached now; later it may be.
+    #[error("segment {segment} cannot be reached now: {detail}")]
+    Unavailable {
+        /// Which one.
+        segment: SegmentId,
+        /// Why, and what to look at.
+        detail: String,
+    },
+    /// The local disk refused.
+    #[error("cannot read segment {segment}: {source}")]
+    Io {
+        /// Which one.
+        segment: SegmentId,
+        /// Why.
+        source: io::Error,
+    },
+}
