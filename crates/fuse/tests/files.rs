@@ -1,5 +1,7 @@
 //! Files and directories of the do-nothing file system, through the kernel.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -187,16 +187,18 @@ fn check(path: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
         _ => MountError::MountPoint { path: path.to_owned(), error },
     };
     let resolved = resolve(path).map_err(failed)?;
-    let metadata = std::fs::metadata(&resolved).map_err(failed)?;
-    if !metadata.is_dir() {
-        return Err(MountError::NotADirectory(path.to_owned()));
-    }
+    // Before anything that its server, which may hang, would have to answer.
     let ours = format!("fuse.{}", options.subtype);
     match find(&resolved).map_err(failed)? {
         Some(mounted) if mounted.fstype == ours => {
-            Err(MountError::AlreadyMounted { path: resolved, fsname: mounted.source })
+            return Err(MountError::AlreadyMounted { path: resolved, fsname: mounted.source });
         }
-        _ => Ok(resolved),
+        _ => {}
+    }
+    if std::fs::metadata(&resolved).map_err(failed)?.is_dir() {
+        Ok(resolved)
+    } else {
+        Err(MountError::NotADirectory(path.to_owned()))
     }
 }
 

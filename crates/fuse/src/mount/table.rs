@@ -24,11 +24,7 @@ impl Mounted {
 /// The topmost mount exactly on `path`, which must be absolute and free of symlinks.
 pub(crate) fn find(path: &Path) -> io::Result<Option<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
-    Ok(table
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse)
-        .filter(|mounted| mounted.path == path)
-        .next_back())
+    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mounted| mounted.path == path))
 }
 
 /// One line: `id parent major:minor root path options [tags..] - type source superoptions`.

@@ -8,15 +8,17 @@
 mod cursor;
 mod decode;
 mod encode;
+mod header;
 mod opcode;
 
 #[cfg(test)]
 mod tests;
 
-pub use decode::{DecodeError, Dialect, Forgets, Header, InitIn, Operation, decode, split};
+pub use decode::{Forgets, InitIn, Operation, decode};
+pub use header::{DecodeError, Dialect, Header, Parts, split};
 pub use opcode::Opcode;
 
-pub(crate) use decode::supplementary_group;
+pub(crate) use header::supplementary_group;
 
 pub(crate) use encode::{
     InitOut, align8, put_attr_out, put_dirent, put_entry, put_init, put_lock, put_open, put_statfs,

@@ -76,7 +76,7 @@ pub(super) fn serve<F: Filesystem + ?Sized>(
     });
     for number in 0..base {
         let device = if number == 0 { Arc::clone(&pool.main) } else { pool.device() };
-        if let Err(error) = pool.start(device)
+        if let Err(error) = pool.start(device, usize::MAX)
             && number == 0
         {
             return Err(SessionError::NoThread { path: session.path.clone(), error });
@@ -118,8 +118,15 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         }
     }
 
-    fn start(self: &Arc<Self>, device: Arc<Device>) -> io::Result<()> {
-        self.gate.state.lock().running += 1;
+    /// Starts a worker unless `limit` are running.
+    fn start(self: &Arc<Self>, device: Arc<Device>, limit: usize) -> io::Result<()> {
+        {
+            let mut state = self.gate.state.lock();
+            if state.running >= limit {
+                return Ok(());
+            }
+            state.running += 1;
+        }
         let pool = Arc::clone(self);
         let started = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
             let result = pool.work(&device);
@@ -149,7 +156,7 @@ impl<F: Filesystem + ?Sized> Pool<F> {
             return;
         }
         let device = self.device();
-        if let Err(error) = self.start(device) {
+        if let Err(error) = self.start(device, self.max) {
             tracing::warn!("cannot start another thread, requests may have to wait: {error}");
         }
     }

@@ -1,12 +1,16 @@
 //! Mounts for tests: served by a thread, gone when dropped.
 #![allow(dead_code)]
 
+pub mod probe;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_fuse::{Filesystem, MountOptions, Notifier, SessionError, SessionOptions, mount, unmount};
+use forebay_fuse::{
+    Filesystem, MountOptions, Notifier, SessionError, SessionOptions, UnmountError, mount, unmount,
+};
 
 /// Far longer than anything takes: a test that reaches it has failed.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -39,6 +43,8 @@ impl<F: Filesystem> Mounted<F> {
         let notifier = session.notifier();
         let served = Arc::clone(&fs);
         let server = std::thread::spawn(move || session.run(served, &options));
+        // Answered once the mount has begun, or failed if it does not.
+        let _ = rustix::fs::statfs(dir.path());
         Mounted { fs, notifier, dir, server: Some(server) }
     }
 }
@@ -62,9 +68,13 @@ impl<F> Mounted<F> {
         self.server.take().unwrap().join().unwrap()
     }
 
-    /// Unmounts, which must be possible, and waits for the session's end.
+    /// Unmounts, which must be possible, and waits for the session's end. A process that another test is just starting
+    /// has copies of all open files until it runs its program, so the mount may be busy for a moment.
     pub fn finish(self) {
-        unmount(self.path(), false).unwrap();
+        wait_until("it is unmounted", || match unmount(self.path(), false) {
+            Err(UnmountError::Busy(_)) => false,
+            other => other.map(|()| true).unwrap(),
+        });
         self.join().unwrap();
     }
 }
