@@ -179,7 +179,7 @@ fn collect_item(txn: &mut Txn<'_>, row: &SubvolumeRow, versions: &[KeyedRow]) ->
             shown_to = Some(generation);
             kept.push((key, value));
         } else {
-            txn.drop_row_extents(&item, value)?;
+            txn.drop_row_extent(&item, value)?;
             txn.put_raw(key.clone(), None);
         }
     }
