@@ -1,3 +1,4 @@
 //! Conformance, stress and crash tests of any mounted directory
 
 pub mod conformance;
+pub mod power;

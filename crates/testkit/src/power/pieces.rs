@@ -1,0 +1,150 @@
+//! A file's bytes after a crash: whether they are what some prefix of its writes gives.
+
+use super::log::Change;
+use super::pattern;
+
+const PAGE: u64 = 4096;
+
+/// The part of a change that survives as a whole or not at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Piece<'a> {
+    Write { offset: u64, data: &'a [u8] },
+    SetLen(u64),
+    Zero { offset: u64, len: u64 },
+}
+
+/// Appends the pieces of `change`: a write falls into pages, because the kernel may ask for it in several requests.
+pub(crate) fn split<'a>(change: &'a Change, pieces: &mut Vec<Piece<'a>>) {
+    match change {
+        Change::SetLen(len) => pieces.push(Piece::SetLen(*len)),
+        Change::Zero { offset, len } => pieces.push(Piece::Zero { offset: *offset, len: *len }),
+        Change::Write { offset, data } => {
+            let (mut at, mut rest) = (*offset, &data[..]);
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(index(PAGE - at % PAGE)));
+                pieces.push(Piece::Write { offset: at, data: now });
+                at += now.len() as u64;
+                rest = later;
+            }
+        }
+    }
+}
+
+/// Compares `seen` with what each prefix of `pieces` gives that has at least `floor` of them.
+///
+/// The error says how the nearest prefix differs.
+pub(crate) fn compare(pieces: &[Piece<'_>], floor: usize, seen: &[u8]) -> Result<(), String> {
+    let mut model =
+        Bytes { bytes: Vec::new(), len: 0, wrong: seen.iter().filter(|b| **b != 0).count(), seen };
+    let mut earlier = model.matches().then_some(0);
+    if floor == 0 && earlier.is_some() {
+        return Ok(());
+    }
+    let mut nearest = (usize::MAX, 0);
+    for (place, piece) in pieces.iter().enumerate() {
+        model.apply(piece);
+        let count = place + 1;
+        if model.matches() {
+            if count >= floor {
+                return Ok(());
+            }
+            earlier = Some(count);
+        }
+        let distance = model.wrong.saturating_add(model.bytes_of_len_difference());
+        if count >= floor && distance < nearest.0 {
+            nearest = (distance, count);
+        }
+    }
+    if let Some(count) = earlier {
+        return Err(format!("it has {} bytes, as after {count} of its {} writes", seen.len(), pieces.len()));
+    }
+    Err(describe(pieces, if nearest.0 == usize::MAX { floor } else { nearest.1 }, seen))
+}
+
+fn describe(pieces: &[Piece<'_>], count: usize, seen: &[u8]) -> String {
+    let mut model = Bytes { bytes: Vec::new(), len: 0, wrong: 0, seen: &[] };
+    for piece in &pieces[..count] {
+        model.apply(piece);
+    }
+    let expected: Vec<u8> =
+        (0..index(model.len)).map(|at| model.bytes.get(at).copied().unwrap_or(0)).collect();
+    let first = expected.iter().zip(seen).position(|(one, other)| one != other);
+    let place = match first {
+        Some(at) => format!(
+            "at {at} there is {}, where {} belongs",
+            pattern::describe(seen, at),
+            pattern::describe(&expected, at)
+        ),
+        None => format!("its length should be {}", expected.len()),
+    };
+    format!(
+        "its {} bytes are those of no prefix of its {} writes; compared with the nearest ({count}): {place}",
+        seen.len(),
+        pieces.len()
+    )
+}
+
+/// A file as it grows, with a count of the bytes that differ from what is seen. Absent bytes count as zeros.
+struct Bytes<'a> {
+    bytes: Vec<u8>,
+    len: u64,
+    wrong: usize,
+    seen: &'a [u8],
+}
+
+impl Bytes<'_> {
+    fn matches(&self) -> bool {
+        self.wrong == 0 && self.len == self.seen.len() as u64
+    }
+
+    fn bytes_of_len_difference(&self) -> usize {
+        index(self.len.abs_diff(self.seen.len() as u64))
+    }
+
+    fn apply(&mut self, piece: &Piece<'_>) {
+        match piece {
+            Piece::Write { offset, data } => {
+                let (start, end) = (index(*offset), index(*offset) + data.len());
+                if self.bytes.len() < end {
+                    self.bytes.resize(end, 0);
+                }
+                self.change(start, end, |bytes| bytes.copy_from_slice(data));
+                self.len = self.len.max(end as u64);
+            }
+            Piece::SetLen(len) => {
+                if *len < self.len {
+                    self.change(index(*len), index(self.len), |bytes| bytes.fill(0));
+                }
+                self.len = *len;
+            }
+            Piece::Zero { offset, len } => {
+                let end = offset.saturating_add(*len).min(self.len);
+                self.change(index(*offset), index(end), |bytes| bytes.fill(0));
+            }
+        }
+    }
+
+    fn change(&mut self, start: usize, end: usize, how: impl FnOnce(&mut [u8])) {
+        let end = end.min(self.bytes.len());
+        if start >= end {
+            return;
+        }
+        self.wrong -= self.differing(start, end);
+        how(&mut self.bytes[start..end]);
+        self.wrong += self.differing(start, end);
+    }
+
+    fn differing(&self, start: usize, end: usize) -> usize {
+        let own = &self.bytes[start..end];
+        let inside = self.seen.len().clamp(start, end);
+        let seen = self.seen.get(start..inside).unwrap_or(&[]);
+        let (compared, beyond) = own.split_at(seen.len());
+        let differing =
+            if compared == seen { 0 } else { compared.iter().zip(seen).filter(|(a, b)| a != b).count() };
+        differing + beyond.iter().filter(|byte| **byte != 0).count()
+    }
+}
+
+fn index(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

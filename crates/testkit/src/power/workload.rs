@@ -1,0 +1,408 @@
+//! The workload: several threads that do what applications do, each in its own names, all at once.
+//!
+//! Guarantees: every operation is valid where it is done, so each failure is a finding; every operation is recorded; one
+//! seed gives each thread the same operations, whatever the timing. A file is changed by one thread only, except the one
+//! to which all append.
+
+use super::history::{Clock, History, Op};
+use super::log::Change;
+use super::pattern;
+use super::rng::Rng;
+use super::target::Target;
+use super::worker::{Stop, Worker};
+
+/// The file to which all threads append.
+pub const APPENDED: &str = "shared/log";
+
+const PAGE: u64 = 4096;
+const MIB: usize = 1 << 20;
+
+/// What a workload does.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Decides every operation.
+    pub seed: u64,
+    /// How many threads, at least 1.
+    pub threads: u16,
+    /// Steps of each thread; a step is one to about ten operations.
+    pub steps: u32,
+    /// Bytes that each thread may write as large streams.
+    pub stream_bytes: u64,
+}
+
+/// Runs `plan` on `target` to its end, or until the clock's kill.
+pub fn run<T: Target>(target: &T, clock: &Clock<'_>, plan: &Plan) -> History {
+    let mut history = History::default();
+    let mut rng = Rng::new(plan.seed);
+    let mut first = Worker::new(target, clock, 0, rng.fork());
+    let ready = set_up(&mut first, plan.threads);
+    let ready = collect(&mut history, first, ready);
+    if !ready {
+        return history;
+    }
+    let seeds: Vec<Rng> = (0..plan.threads).map(|_| rng.fork()).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..)
+            .zip(seeds)
+            .map(|(thread, rng)| {
+                scope.spawn(move || {
+                    let mut worker = Worker::new(target, clock, thread, rng);
+                    worker.dirs.push(format!("t{thread}"));
+                    let result = work(&mut worker, plan);
+                    (worker, result)
+                })
+            })
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok((worker, result)) => {
+                    collect(&mut history, worker, result);
+                }
+                Err(_) => history.failures.push("a thread of the workload panicked".to_owned()),
+            }
+        }
+    });
+    history
+}
+
+/// Moves a thread's records into the history; false when it did not get to its end.
+fn collect<T: Target>(history: &mut History, worker: Worker<'_, T>, result: Result<(), Stop>) -> bool {
+    history.threads.push(worker.records);
+    history.inodes.extend(worker.inodes);
+    if let Err(Stop::Failed(told)) = &result {
+        history.failures.push(told.clone());
+    }
+    result.is_ok()
+}
+
+fn set_up<T: Target>(worker: &mut Worker<'_, T>, threads: u16) -> Result<(), Stop> {
+    worker.mkdir("shared")?;
+    let (file, handle) = worker.create(APPENDED)?;
+    worker.sync(file, &handle)?;
+    worker.close_new(file, handle)?;
+    for thread in 1..=threads {
+        worker.mkdir(&format!("t{thread}"))?;
+    }
+    worker.sync_directory("")
+}
+
+fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> {
+    for _ in 0..plan.steps {
+        if worker.clock.killed() {
+            return Err(Stop::Killed);
+        }
+        match worker.rng.below(100) {
+            0..20 => create(worker),
+            20..29 => overwrite(worker),
+            29..37 => append(worker),
+            37..41 => stream(worker, plan.stream_bytes),
+            41..50 => rename(worker),
+            50..53 => exchange(worker),
+            53..57 => link(worker),
+            57..64 => unlink(worker),
+            64..68 => make_directory(worker),
+            68..71 => remove_directory(worker),
+            71..74 => move_directory(worker),
+            74..77 => truncate(worker),
+            77..80 => punch(worker),
+            80..84 => sync_some(worker),
+            84..86 => sync_some_directory(worker),
+            86..89 => write_synced(worker),
+            89..92 => copy(worker),
+            92..95 => transaction(worker),
+            95..98 => append_shared(worker),
+            98 => replace_by_rename(worker),
+            _ => write_unlinked(worker),
+        }?;
+    }
+    while let Some((file, handle)) = worker.held.pop() {
+        worker.close_new(file, handle)?;
+    }
+    Ok(())
+}
+
+fn free_name<T: Target>(worker: &mut Worker<'_, T>) -> Option<String> {
+    (0..16).find_map(|_| Some(worker.some_name()).filter(|name| !worker.is_taken(name)))
+}
+
+fn small_len(rng: &mut Rng) -> usize {
+    let len = match rng.below(4) {
+        0 => rng.between(1, 64),
+        1 => rng.between(1, 1024),
+        2 => rng.between(1, 4096),
+        _ => rng.between(1, 40_000),
+    };
+    usize::try_from(len).unwrap_or(1)
+}
+
+fn create<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let Some(path) = free_name(worker) else { return unlink(worker) };
+    let (file, handle) = worker.create(&path)?;
+    for _ in 0..worker.rng.below(3) {
+        let len = small_len(&mut worker.rng);
+        let offset = worker.len_of(file);
+        worker.write(file, &handle, offset, len)?;
+    }
+    if worker.rng.chance(1, 4) {
+        worker.sync(file, &handle)?;
+    }
+    if worker.rng.chance(1, 5) && worker.held.len() < 3 {
+        worker.held.push((file, handle));
+        return Ok(());
+    }
+    worker.close_new(file, handle)
+}
+
+/// Opens a file with a name, does something to it and closes it; nothing when there is none.
+fn with_file<T: Target>(
+    worker: &mut Worker<'_, T>,
+    sync: bool,
+    body: impl FnOnce(&mut Worker<'_, T>, super::pattern::FileId, &T::File) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let Some((file, path)) = worker.some_file() else { return create(worker) };
+    let handle = worker.quietly("open", |target| target.open(&path, sync))?;
+    body(worker, file, &handle)?;
+    worker.target.close(handle);
+    Ok(())
+}
+
+fn overwrite<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    with_file(worker, false, |worker, file, handle| {
+        for _ in 0..worker.rng.between(1, 4) {
+            let offset = worker.rng.below(worker.len_of(file) + 1);
+            let len = small_len(&mut worker.rng);
+            worker.write(file, handle, offset, len)?;
+        }
+        if worker.rng.chance(1, 4) { worker.sync(file, handle) } else { Ok(()) }
+    })
+}
+
+fn append<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    with_file(worker, false, |worker, file, handle| {
+        for _ in 0..worker.rng.between(1, 3) {
+            let gap = if worker.rng.chance(1, 8) { worker.rng.below(100_000) } else { 0 };
+            let offset = worker.len_of(file) + gap;
+            let len = small_len(&mut worker.rng);
+            worker.write(file, handle, offset, len)?;
+        }
+        if worker.rng.chance(1, 6) { worker.sync(file, handle) } else { Ok(()) }
+    })
+}
+
+fn stream<T: Target>(worker: &mut Worker<'_, T>, allowed: u64) -> Result<(), Stop> {
+    let Some(path) = free_name(worker).filter(|_| worker.streamed < allowed) else { return append(worker) };
+    let (file, handle) = worker.create(&path)?;
+    for _ in 0..worker.rng.between(1, 3) {
+        let offset = worker.len_of(file);
+        worker.write(file, &handle, offset, MIB)?;
+        worker.streamed += MIB as u64;
+    }
+    if worker.rng.chance(1, 3) {
+        worker.sync(file, &handle)?;
+    }
+    worker.close_new(file, handle)
+}
+
+fn rename<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let Some((file, from)) = worker.some_file() else { return create(worker) };
+    let to = worker.some_name();
+    // Between two names of one file a rename does nothing, and over a link it would need one more model.
+    if worker.owner(&to) == Some(file) || worker.symlinks.contains(&to) {
+        return Ok(());
+    }
+    worker.rename_file(file, &from, &to)
+}
+
+/// How editors and package installers replace a file: new bytes, sometimes synced, then a rename over the old name.
+fn replace_by_rename<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let Some(from) = free_name(worker) else { return unlink(worker) };
+    let (file, handle) = worker.create(&from)?;
+    let len = small_len(&mut worker.rng);
+    worker.write(file, &handle, 0, len)?;
+    if worker.rng.chance(1, 3) {
+        worker.sync(file, &handle)?;
+    }
+    worker.close_new(file, handle)?;
+    let to = worker.some_name();
+    if worker.owner(&to) == Some(file) || worker.symlinks.contains(&to) {
+        return Ok(());
+    }
+    worker.rename_file(file, &from, &to)
+}
+
+fn exchange<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let (Some((one, one_path)), Some((other, other_path))) = (worker.some_file(), worker.some_file()) else {
+        return create(worker);
+    };
+    if one == other { Ok(()) } else { worker.exchange((one_path, one), (other_path, other)) }
+}
+
+fn link<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    if worker.rng.chance(1, 4) {
+        let Some(path) = free_name(worker) else { return unlink(worker) };
+        let target = format!("target-{}", worker.rng.below(1000));
+        let op = Op::Symlink { path: path.clone(), target: target.clone() };
+        worker.act(op, |on| on.symlink(&target, &path))?;
+        worker.symlinks.push(path);
+        return Ok(());
+    }
+    let (Some((file, from)), Some(to)) = (worker.some_file(), free_name(worker)) else {
+        return create(worker);
+    };
+    let op = Op::Link { from: from.clone(), to: to.clone(), file };
+    worker.act(op, |target| target.link(&from, &to))?;
+    if let Some(live) = worker.files.get_mut(&file) {
+        live.paths.push(to);
+    }
+    Ok(())
+}
+
+fn unlink<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let links = worker.symlinks.len();
+    if links > 0 && worker.rng.chance(1, 5) {
+        let path = worker.symlinks[worker.rng.index(links)].clone();
+        return worker.unlink(&path);
+    }
+    match worker.some_file() {
+        Some((_, path)) => worker.unlink(&path),
+        None => Ok(()),
+    }
+}
+
+fn make_directory<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let path = worker.new_directory_name();
+    worker.mkdir(&path)
+}
+
+fn remove_directory<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let empty = worker.dirs.iter().skip(1).position(|dir| {
+        let inside = format!("{dir}/");
+        let files = worker.files.values().flat_map(|live| &live.paths);
+        !files.chain(&worker.symlinks).chain(&worker.dirs).any(|path| path.starts_with(&inside))
+    });
+    let Some(at) = empty else { return make_directory(worker) };
+    let path = worker.dirs.remove(at + 1);
+    worker.act(Op::Rmdir { path: path.clone() }, |target| target.rmdir(&path))
+}
+
+fn move_directory<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let count = worker.dirs.len();
+    if count < 2 {
+        return make_directory(worker);
+    }
+    let from = worker.dirs[1 + worker.rng.index(count - 1)].clone();
+    let to = worker.new_directory_name();
+    if to.starts_with(&format!("{from}/")) { Ok(()) } else { worker.rename_directory(&from, &to) }
+}
+
+fn truncate<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    with_file(worker, false, |worker, file, handle| {
+        let old = worker.len_of(file);
+        let len =
+            if worker.rng.chance(2, 3) { worker.rng.below(old + 1) } else { old + worker.rng.below(9000) };
+        worker.change(file, handle, &Change::SetLen(len))
+    })
+}
+
+fn punch<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    with_file(worker, false, |worker, file, handle| {
+        let offset = worker.rng.below(worker.len_of(file) + 1);
+        let len = worker.rng.between(1, 20_000);
+        worker.change(file, handle, &Change::Zero { offset, len })
+    })
+}
+
+fn sync_some<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    if let Some((file, handle)) = worker.held.pop() {
+        let len = small_len(&mut worker.rng);
+        let offset = worker.len_of(file);
+        worker.write(file, &handle, offset, len)?;
+        worker.sync(file, &handle)?;
+        return worker.close_new(file, handle);
+    }
+    with_file(worker, false, |worker, file, handle| worker.sync(file, handle))
+}
+
+fn sync_some_directory<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let shared = worker.rng.chance(1, 3);
+    let at = worker.rng.index(worker.dirs.len());
+    let path = if shared { "shared".to_owned() } else { worker.dirs[at].clone() };
+    worker.sync_directory(&path)
+}
+
+fn write_synced<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    with_file(worker, true, |worker, file, handle| {
+        let offset = worker.rng.below(worker.len_of(file) + 1);
+        let len = small_len(&mut worker.rng).min(8192);
+        worker.write_synced(file, handle, offset, len)
+    })
+}
+
+fn copy<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let Some((source, path)) = worker.some_file() else { return create(worker) };
+    let from = worker.quietly("open", |target| target.open(&path, false))?;
+    let result = with_file(worker, false, |worker, file, handle| {
+        if file == source {
+            return Ok(());
+        }
+        let offset = worker.rng.below(worker.len_of(source) / PAGE + 1) * PAGE;
+        let place = worker.rng.below(worker.len_of(file) / PAGE + 2) * PAGE;
+        let len = worker.rng.between(1, 300_000);
+        worker.copy((source, &from, offset), (file, handle, place), len)
+    });
+    worker.target.close(from);
+    result
+}
+
+/// SQLite's rollback journal: old pages to a journal, synced with its directory; pages overwritten, synced; journal gone.
+fn transaction<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let base = worker.dirs[0].clone();
+    let (database, rollback) = (format!("{base}/db"), format!("{base}/db-journal"));
+    let (file, handle) = match worker.owner(&database) {
+        Some(file) => (file, worker.quietly("open", |target| target.open(&database, false))?),
+        None => worker.create(&database)?,
+    };
+    let (journal, journal_handle) = match worker.owner(&rollback) {
+        Some(_) => return worker.unlink(&rollback),
+        None => worker.create(&rollback)?,
+    };
+    worker.write(journal, &journal_handle, 512, 3 * 4104)?;
+    worker.sync(journal, &journal_handle)?;
+    worker.write(journal, &journal_handle, 0, 28)?;
+    worker.sync(journal, &journal_handle)?;
+    worker.sync_directory(&base)?;
+    for _ in 0..3 {
+        let page = worker.rng.below(16);
+        worker.write(file, &handle, page * PAGE, 4096)?;
+    }
+    worker.sync(file, &handle)?;
+    worker.target.close(handle);
+    worker.close_new(journal, journal_handle)?;
+    worker.unlink(&rollback)
+}
+
+fn append_shared<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    for _ in 0..worker.rng.between(1, 4) {
+        let number = worker.appended;
+        let data = pattern::append_record(worker.thread, number);
+        worker.act(Op::Append { number }, |target| target.append(APPENDED, &data))?;
+        worker.appended += 1;
+    }
+    if worker.rng.chance(1, 3) {
+        let handle = worker.quietly("open", |target| target.open(APPENDED, false))?;
+        worker.act(Op::SyncAppended, |target| target.sync(&handle, false))?;
+        worker.target.close(handle);
+    }
+    Ok(())
+}
+
+/// An open file whose last name goes, written and synced afterwards.
+fn write_unlinked<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    let Some(path) = free_name(worker) else { return unlink(worker) };
+    let (file, handle) = worker.create(&path)?;
+    worker.write(file, &handle, 0, 5000)?;
+    worker.unlink(&path)?;
+    worker.write(file, &handle, 5000, 700)?;
+    worker.sync(file, &handle)?;
+    worker.close_new(file, handle)
+}

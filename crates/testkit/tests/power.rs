@@ -1,0 +1,112 @@
+//! Crash tests on real mounts: 150 power cuts and 50 kills of the `forebay` binary, and the kit itself tried on a small file system
+//! that is right, and wrong on demand.
+//!
+//! The binary is `$FOREBAY_BIN`, else `forebay` in the target directory of this test. Without one the test of it says so and is
+//! passed over, unless `FOREBAY_BIN` is set: then it must be there.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use forebay_testkit::power::campaign::{Life, Outcome};
+use forebay_testkit::power::cut::{Fill, Names, Rules};
+use forebay_testkit::power::daemon::{Program, Trouble};
+use forebay_testkit::power::place::Place;
+use forebay_testkit::power::workload::Plan;
+
+const STRICT: Rules = Rules { names: Names::Strict, fill: Fill::ZerosOrNoise };
+const ORDERED: Rules = Rules { names: Names::Ordered, fill: Fill::ZerosOrNoise };
+
+/// Past the capture of the test harness, so that what was run is always in the log.
+fn say(line: &str) {
+    drop(writeln!(std::io::stderr(), "{line}"));
+}
+
+/// The directory that cargo builds into: this test lies in its `deps`.
+fn built() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().and_then(Path::parent).map(Path::to_owned).unwrap_or_default()
+}
+
+fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
+    let program = Program {
+        binary: binary.to_owned(),
+        create_options: Vec::new(),
+        environment: Vec::new(),
+        output: place.path().join("output"),
+    };
+    let plan = Plan { seed, threads: 3, steps: 50, stream_bytes: 2 << 20 };
+    Life { program, place: place.path().join(format!("{name}-{seed}")), plan, fsck_every: 5 }
+}
+
+fn report(name: &str, seed: u64, outcome: &Outcome) -> usize {
+    say(&format!(
+        "{name}, seed {seed}: {} operations, {} points, {} crashes",
+        outcome.operations, outcome.points, outcome.crashes
+    ));
+    for finding in &outcome.findings {
+        say(&format!("  {}", finding.crash));
+        finding.told.iter().take(5).for_each(|told| say(&format!("    {told}")));
+    }
+    outcome.findings.len()
+}
+
+/// `lives` lives with 25 power cuts each, and `kills` lives that end by `kill -9`.
+fn crash(binary: &Path, lives: u64, kills: u64) -> Result<(), Trouble> {
+    let place = Place::new("power")?;
+    let (mut crashes, mut broken) = (0, 0);
+    for seed in 1..=lives {
+        let (name, rules) = if seed % 2 == 0 { ("ordered", ORDERED) } else { ("strict", STRICT) };
+        let own = life(binary, &place, name, seed);
+        let outcome = own.power(25, rules)?;
+        crashes += outcome.crashes;
+        broken += report(name, seed, &outcome);
+    }
+    for seed in 1..=kills {
+        let outcome = life(binary, &place, "kill", 1000 + seed).kill()?;
+        crashes += outcome.crashes;
+        broken += report("kill", 1000 + seed, &outcome);
+    }
+    if broken > 0 {
+        panic!("{broken} of {crashes} crashes broke a promise; see {}", place.keep().display());
+    }
+    assert_eq!(crashes, lives * 25 + kills);
+    say(&format!("{crashes} passed"));
+    Ok(())
+}
+
+#[test]
+fn forebay_keeps_its_promise() -> Result<(), Trouble> {
+    let asked = std::env::var_os("FOREBAY_BIN").map(PathBuf::from);
+    let binary = asked.clone().unwrap_or_else(|| built().join("forebay"));
+    if asked.is_none() && !speaks(&binary) {
+        say(&format!("skipped: there is no working {}; build it, or set FOREBAY_BIN", binary.display()));
+        return Ok(());
+    }
+    crash(&binary, 6, 50)
+}
+
+/// Whether the binary knows its commands: an early build may have none.
+fn speaks(binary: &Path) -> bool {
+    let told = std::process::Command::new(binary).args(["create", "--help"]).output();
+    told.is_ok_and(|told| told.status.success() && !told.stdout.is_empty())
+}
+
+#[test]
+fn a_file_system_that_is_right_passes() -> Result<(), Trouble> {
+    crash(&built().join("examples/tiny"), 2, 4)
+}
+
+#[test]
+fn a_sync_left_out_is_found() {
+    let place = Place::new("left-out").unwrap();
+    for point in ["create", "journal"] {
+        let found = (1..=8).find_map(|seed| {
+            let mut life = life(&built().join("examples/tiny"), &place, point, seed);
+            life.program.environment.push(("FOREBAY_SKIP_SYNC".to_owned(), point.to_owned()));
+            life.power(10, STRICT).unwrap().findings.into_iter().next()
+        });
+        let told = found.and_then(|finding| finding.told.into_iter().next());
+        assert!(told.is_some(), "nothing was found with the sync of {point} left out");
+        say(&format!("without the sync of {point}: {}", told.unwrap_or_default()));
+    }
+}
