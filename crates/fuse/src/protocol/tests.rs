@@ -277,6 +277,25 @@ fn replies_have_the_sizes_the_kernel_expects() {
 }
 
 #[test]
+fn statx_splits_device_numbers() {
+    // Major 0x123, minor 0x45678, as the kernel packs them into 32 bits.
+    let attr = FileAttr { rdev: 0x4561_2378, ino: 9, ..Entry::negative(Duration::ZERO).attr };
+    let btime = Some(Timestamp { secs: -1, nanos: 5 });
+    let mut out = Vec::new();
+    let reply = StatxReply { attr, btime, attributes: 1, attributes_mask: 3, ttl: Duration::ZERO };
+    put_statx(&mut out, &reply);
+    // The structure begins after 32 bytes of lifetime and flags.
+    let field = |at: usize| out.get(32 + at..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap();
+    assert_eq!(u32::from_ne_bytes(field(0)), 0xfff);
+    assert_eq!(u32::from_ne_bytes(field(8)), 1);
+    assert_eq!(u32::from_ne_bytes(field(32)), 9);
+    assert_eq!(u32::from_ne_bytes(field(56)), 3);
+    assert_eq!((i32::from_ne_bytes(field(80)), u32::from_ne_bytes(field(88))), (-1, 5));
+    assert_eq!(u32::from_ne_bytes(field(128)), 0x123);
+    assert_eq!(u32::from_ne_bytes(field(132)), 0x4_5678);
+}
+
+#[test]
 fn opcodes_are_known_by_their_codes() {
     for op in Opcode::ALL {
         assert_eq!(Opcode::from_raw(op.raw()), Some(*op));
