@@ -238,3 +238,29 @@ fn space_ranges_and_copies() {
     drop((a, b));
     mounted.finish();
 }
+
+#[test]
+fn many_at_once_do_not_get_into_each_others_way() {
+    let mounted = uncached();
+    fs::create_dir(mounted.at("shared")).unwrap();
+    let shared = mounted.at("shared");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let shared = &shared;
+            scope.spawn(move || {
+                for n in 0..200 {
+                    let (old, new) =
+                        (shared.join(format!("{thread}-{n}")), shared.join(format!("{thread}-{n}-new")));
+                    fs::write(&old, vec![0; n]).unwrap();
+                    fs::rename(&old, &new).unwrap();
+                    assert_eq!(fs::metadata(&new).unwrap().len(), n as u64);
+                    if n % 2 == 0 {
+                        fs::remove_file(&new).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 400);
+    mounted.finish();
+}

@@ -129,24 +129,28 @@ fn a_signal_that_is_handled_interrupts_the_wait() {
     mounted.finish();
 }
 
-/// An open-file-description lock: POSIX locks by range, owned by the open file. Returns whether it was granted.
+/// An open-file-description lock: POSIX locks by range, owned by the open file.
 #[allow(unsafe_code)]
-fn range_lock(file: &File, kind: i32, start: i64, len: i64, wait: bool) -> Result<(), Errno> {
-    let lock = libc::flock {
+fn range_command(file: &File, command: i32, kind: i32, start: i64, len: i64) -> Result<libc::flock, Errno> {
+    let mut lock = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
         l_len: len,
         l_pid: 0,
     };
-    let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
-    // SAFETY: fcntl reads one struct flock for these commands; `lock` is one and lives across the call, and the
-    // descriptor is open as long as `file` is borrowed.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &lock) };
+    // SAFETY: for these commands fcntl reads and writes one struct flock; `lock` is one, borrowed for the call alone, and
+    // the descriptor is open as long as `file` is borrowed.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if result == 0 {
-        return Ok(());
+        return Ok(lock);
     }
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap())
+}
+
+fn range_lock(file: &File, kind: i32, start: i64, len: i64, wait: bool) -> Result<(), Errno> {
+    let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    range_command(file, command, kind, start, len).map(drop)
 }
 
 #[test]
@@ -157,6 +161,10 @@ fn ranges_conflict_where_they_overlap() {
     range_lock(&a, libc::F_WRLCK, 0, 100, false).unwrap();
     range_lock(&b, libc::F_WRLCK, 100, 100, false).unwrap();
     assert_eq!(range_lock(&b, libc::F_RDLCK, 99, 1, false), Err(Errno::AGAIN));
+    let blocker = range_command(&b, libc::F_OFD_GETLK, libc::F_RDLCK, 50, 60).unwrap();
+    assert_eq!((i32::from(blocker.l_type), blocker.l_start, blocker.l_len), (libc::F_WRLCK, 0, 100));
+    let free = range_command(&b, libc::F_OFD_GETLK, libc::F_WRLCK, 200, 0).unwrap();
+    assert_eq!(i32::from(free.l_type), libc::F_UNLCK);
     // A hole in the middle of what is held.
     range_lock(&a, libc::F_UNLCK, 40, 20, false).unwrap();
     range_lock(&b, libc::F_RDLCK, 40, 20, false).unwrap();

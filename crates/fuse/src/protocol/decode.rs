@@ -284,11 +284,6 @@ fn decode_files<'a>(op: Opcode, nodeid: u64, c: &mut Cursor<'a>, payload: &'a [u
                 _ => Operation::Setlkw(lock),
             }
         }
-        Opcode::Fallocate => {
-            let (fh, offset, length, mode) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
-            Operation::Fallocate(Fallocate { fh, offset, length, mode })
-        }
-        Opcode::Lseek => Operation::Lseek { fh: c.u64()?, offset: c.i64()?, whence: c.u32()? },
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => decode_copy(op, nodeid, c)?,
         _ => return None,
     })
@@ -335,6 +330,11 @@ fn decode_rest<'a>(
         Opcode::Poll => {
             Operation::Poll(Poll { fh: c.u64()?, kh: c.u64()?, flags: c.u32()?, events: c.u32()? })
         }
+        Opcode::Fallocate => {
+            let (fh, offset, length, mode) = (c.u64()?, c.u64()?, c.u64()?, c.u32()?);
+            Operation::Fallocate(Fallocate { fh, offset, length, mode })
+        }
+        Opcode::Lseek => Operation::Lseek { fh: c.u64()?, offset: c.i64()?, whence: c.u32()? },
         Opcode::Syncfs => Operation::Syncfs,
         Opcode::Statx => {
             let getattr_flags = c.u32()?;
