@@ -14,7 +14,7 @@ cd "$DIR/clone"
 git fsck --full --strict --no-progress
 [ -z "$(git status --porcelain)" ] || fail "the clone is not clean"
 git checkout -q -b work HEAD~1
-find rustix -name '*.rs' | head -n 100 | while read -r file; do echo "// changed" >>"$file"; done
+find rustix -name '*.rs' | sort | sed -n '1,100p' | while read -r file; do echo "// changed" >>"$file"; done
 git mv rustix moved
 git commit -q -am "Change and move"
 git checkout -q main

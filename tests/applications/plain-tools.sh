@@ -4,7 +4,7 @@
 source=$(crate_sources libc)
 cp -a "$source" "$SCRATCH/there"
 cp -a --reflink=auto "$source" "$DIR/here"
-cp -r --reflink=auto --sparse=always "$DIR/here" "$DIR/again"
+cp -a --reflink=auto --sparse=always "$DIR/here" "$DIR/again"
 same_tree "$SCRATCH/there" "$DIR/here"
 for directory in "$SCRATCH/there" "$DIR/here" "$DIR/again"; do
   (cd "$directory" && find . -type f -printf '%P %s %m\n' | sort && grep -rc 'pub const' . | sort &&

@@ -12,8 +12,10 @@ done
 export CARGO_TARGET_DIR=$DIR/crate/target
 cargo test -q --offline >"$SCRATCH/cargo.log" 2>&1 || { tail -n 30 "$SCRATCH/cargo.log"; fail "cargo test"; }
 grep -q '31 passed' "$SCRATCH/cargo.log" || { cat "$SCRATCH/cargo.log"; fail "not all tests ran"; }
-cargo build --offline 2>&1 | tee "$SCRATCH/cargo.log" | grep -q Finished
+cargo build --offline >"$SCRATCH/cargo.log" 2>&1 || { cat "$SCRATCH/cargo.log"; fail "cargo build"; }
 sleep 0.1 # A source's time must be after the last build's.
 echo 'pub fn more() {}' >>src/m1.rs
-cargo build --offline -v 2>&1 | grep -q 'Compiling onvolume' || fail "cargo does not see a changed file"
-cargo build --offline -v 2>&1 | grep -q 'Fresh onvolume' || fail "cargo builds again without need"
+cargo build --offline -v >"$SCRATCH/cargo.log" 2>&1
+grep -q 'Compiling onvolume' "$SCRATCH/cargo.log" || fail "cargo does not see a changed file"
+cargo build --offline -v >"$SCRATCH/cargo.log" 2>&1
+grep -q 'Fresh onvolume' "$SCRATCH/cargo.log" || fail "cargo builds again without need"

@@ -5,10 +5,10 @@ source=$SCRATCH/source
 mkdir "$source"
 for crate in libc object_store serde; do cp -r "$(crate_sources $crate)" "$source/"; done
 cd "$source"
-find . -name '*.rs' | sort | head -n 30 | while read -r file; do setfattr -n user.note -v "$file" "$file"; done
-find . -name '*.toml' | sort | head -n 10 | while read -r file; do setfacl -m u:nobody:rw,m::r "$file"; done
+find . -name '*.rs' | sort | sed -n '1,30p' | while read -r file; do setfattr -n user.note -v "$file" "$file"; done
+find . -name '*.toml' | sort | sed -n '1,10p' | while read -r file; do setfacl -m u:nobody:rw,m::r "$file"; done
 setfacl -d -m g:daemon:rx .
-find . -name lib.rs | head -n 5 | while read -r file; do ln "$file" "$file.link"; ln -s lib.rs "$file.symbolic"; chmod 2711 "$file"; done
+find . -name lib.rs | sort | sed -n '1,5p' | while read -r file; do ln "$file" "$file.link"; ln -s lib.rs "$file.symbolic"; chmod 2711 "$file"; done
 mknod device c 1 3 && mkfifo pipe
 truncate -s 100M sparse && printf end >>sparse
 tar --xattrs --xattrs-include='*' --acls --numeric-owner -S -cf "$SCRATCH/source.tar" .
