@@ -296,7 +296,8 @@ impl<'a> Txn<'a> {
             self.put_plain(&Key::Segment(id), row.map(|row| row.encode()));
         }
         if self.owner.counters_changed && !self.changes.is_empty() {
-            self.put_plain(&Key::Counters, Some(self.owner.counters.encode()));
+            let counters = self.ns.counters(self.owner);
+            self.put_plain(&Key::Counters, Some(counters.encode()));
         }
         let blocks = blocks
             .into_iter()

@@ -47,9 +47,8 @@ impl Namespace {
             .collect();
         let applied = AppliedRow { sequence: owner.last, epoch: owner.epoch };
         rows.push((Key::Applied.encode(), Some(applied.encode())));
-        if owner.counters_changed {
-            rows.push((Key::Counters.encode(), Some(owner.counters.encode())));
-        }
+        let counters = self.counters(&mut owner);
+        rows.push((Key::Counters.encode(), Some(counters.encode())));
         self.rows.apply(rows);
         let rows = self.rows.freeze()?;
         Ok(Some(Checkpoint { ns: self, rows, sequence: owner.last, stored: false }))

@@ -9,7 +9,13 @@ mod segments;
 mod snapshots;
 mod xattrs;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use forebay_env::Clock;
 use forebay_format::{
@@ -57,6 +63,7 @@ pub struct Namespace {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) block_size: u32,
     log: Arc<dyn Log>,
+    segment_numbers: Arc<AtomicU64>,
     turn: Mutex<Owner>,
     inodes: Cache<(SubvolumeId, Ino), Arc<Inode>>,
     blocks: Cache<BlockKey, Arc<[Placed]>>,
@@ -161,7 +168,8 @@ impl Namespace {
     }
 
     /// Opens the namespace over an engine that [`Namespace::format`] once wrote. Records that the engine does not have are then handed to
-    /// [`Namespace::replay`] before anything else is done.
+    /// [`Namespace::replay`] before anything else is done. `segment_numbers` is the next number of a segment, shared with whoever makes
+    /// files of them: it is outside the turn, because the log takes one while it has it.
     ///
     /// # Errors
     /// [`MetaError`].
@@ -171,6 +179,7 @@ impl Namespace {
         clock: Arc<dyn Clock>,
         block_size: u32,
         epoch: Epoch,
+        segment_numbers: Arc<AtomicU64>,
     ) -> Result<Namespace, MetaError> {
         let applied = Self::applied(engine.as_ref())?;
         let rows = Rows::new(engine);
@@ -187,11 +196,13 @@ impl Namespace {
         for (key, value) in global {
             owner.load(&key, Some(&value))?;
         }
+        segment_numbers.fetch_max(owner.counters.segment, Ordering::SeqCst);
         Ok(Namespace {
             rows,
             clock,
             block_size,
             log,
+            segment_numbers,
             turn: Mutex::new(owner),
             inodes: Cache::new(INODES_CACHED),
             blocks: Cache::new(BLOCKS_CACHED),
@@ -232,7 +243,7 @@ impl Namespace {
     /// Says that numbers of segments and objects up to these are taken: files or objects with them were found.
     pub fn numbers_taken(&self, segment: u64, object: u64) {
         let mut owner = self.turn.lock();
-        owner.counters.segment = owner.counters.segment.max(segment + 1);
+        self.segment_numbers.fetch_max(segment + 1, Ordering::SeqCst);
         owner.counters.object = owner.counters.object.max(object + 1);
         owner.counters_changed = true;
     }
@@ -259,6 +270,17 @@ impl Namespace {
     #[must_use]
     pub fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// The counters as they are to be stored.
+    pub(crate) fn counters(&self, owner: &mut Owner) -> CountersRow {
+        let next = self.segment_numbers.load(Ordering::SeqCst);
+        owner.counters.segment = owner.counters.segment.max(next);
+        owner.counters
+    }
+
+    pub(crate) fn next_segment_number(&self) -> u64 {
+        self.segment_numbers.fetch_add(1, Ordering::SeqCst)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Owner> {

@@ -19,10 +19,7 @@ impl Namespace {
     /// sure at start that no file with it is left ([`Namespace::numbers_taken`]).
     #[must_use]
     pub fn new_segment(&self) -> SegmentId {
-        let mut owner = self.lock();
-        owner.counters.segment += 1;
-        owner.counters_changed = true;
-        SegmentId(owner.counters.segment - 1)
+        SegmentId(self.next_segment_number())
     }
 
     /// A number for a new object, like [`Namespace::new_segment`].
