@@ -1,6 +1,6 @@
 //! Rows as they are now: what the engine has, under what it does not have yet.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use parking_lot::RwLock;
 
@@ -55,40 +55,46 @@ impl Rows {
         self.engine.get(key)
     }
 
-    /// A page of about `limit` rows from `from` on, below `to`. It may have fewer rows, even none, while more follow: `next` says where.
+    /// A page of at most `limit` rows from `from` on, below `to`. It may have fewer rows, even none, while more follow: `next` says where.
     pub(crate) fn page(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<Page, EngineError> {
+        if to.is_some_and(|to| from >= to) {
+            return Ok(Page { rows: Vec::new(), next: None });
+        }
         let overlay = self.overlay.read();
         let RowPage { rows, more } = self.engine.scan(from, to, limit)?;
         let next = more.then(|| rows.last().map(|(key, _)| successor(key))).flatten();
-        let bound = next.as_deref().or(to);
-        let mut merged: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-        let mut on_top: BTreeMap<&[u8], &Option<Vec<u8>>> = BTreeMap::new();
-        let maps = overlay.frozen.as_deref().into_iter().chain([&overlay.pending]);
-        for map in maps {
-            let range = map.range(from.to_vec()..);
-            on_top.extend(
-                range
-                    .take_while(|(key, _)| bound.is_none_or(|bound| key.as_slice() < bound))
-                    .map(|(key, value)| (key.as_slice(), value)),
-            );
-        }
-        if on_top.is_empty() {
+        let bound = next.as_deref().or(to).map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (Bound::Included(from), bound);
+        let mut frozen = overlay.frozen.iter().flat_map(|map| map.range::<[u8], _>(range)).peekable();
+        let mut pending = overlay.pending.range::<[u8], _>(range).peekable();
+        if frozen.peek().is_none() && pending.peek().is_none() {
             return Ok(Page { rows, next });
         }
-        merged.extend(rows);
-        for (key, value) in on_top {
-            match value {
-                Some(value) => merged.insert(key.to_vec(), value.clone()),
-                None => merged.remove(key),
+        let mut merged: Vec<KeyedRow> = Vec::with_capacity(rows.len() + 1);
+        let mut below = rows.into_iter().peekable();
+        loop {
+            let heads = [
+                pending.peek().map(|(key, _)| key.as_slice()),
+                frozen.peek().map(|(key, _)| key.as_slice()),
+                below.peek().map(|(key, _)| key.as_slice()),
+            ];
+            let Some(first) = heads.iter().flatten().min().copied() else {
+                return Ok(Page { rows: merged, next });
             };
+            if merged.len() >= limit {
+                let next = merged.last().map(|(key, _)| successor(key));
+                return Ok(Page { rows: merged, next });
+            }
+            let [on_top, in_frozen, in_engine] = heads.map(|key| key == Some(first));
+            let newest = if on_top { pending.next() } else { None };
+            let older = if in_frozen { frozen.next() } else { None };
+            let oldest = if in_engine { below.next() } else { None };
+            match newest.or(older) {
+                Some((key, Some(value))) => merged.push((key.clone(), value.clone())),
+                Some((_, None)) => {}
+                None => merged.extend(oldest),
+            }
         }
-        let mut rows: Vec<_> = merged.into_iter().collect();
-        let mut next = next;
-        if rows.len() > limit.saturating_mul(2) {
-            rows.truncate(limit);
-            next = rows.last().map(|(key, _)| successor(key));
-        }
-        Ok(Page { rows, next })
     }
 
     /// All rows whose keys begin with `prefix`.

@@ -59,8 +59,10 @@ impl Namespace {
             if let Some(size) = set.size {
                 self.resize(txn, ino, size)?;
             }
-            for (name, value) in &set.xattrs {
-                self.write_xattr(txn, ino, name, value.as_deref())?;
+            if !set.xattrs.is_empty() {
+                let xattrs: Vec<_> =
+                    set.xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_deref())).collect();
+                self.write_xattrs(txn, ino, &xattrs)?;
             }
             let time = |set: SetTime| match set {
                 SetTime::Now => now,
@@ -152,7 +154,7 @@ impl Namespace {
         let last = u32::try_from((to - 1) / block_size).unwrap_or(u32::MAX);
         let mut affected = match txn.inode(ino)?.row.layout {
             Layout::Single(block, ..) => vec![block],
-            Layout::Extents => self.blocks_with_rows(&txn.lineage, ino, first, usize::MAX)?,
+            Layout::Extents => self.blocks_with_rows(&txn.lineage, ino, (first, last), usize::MAX)?,
             Layout::Empty | Layout::Inline => Vec::new(),
         };
         affected.retain(|block| (first..=last).contains(block));

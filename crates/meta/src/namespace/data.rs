@@ -2,7 +2,7 @@
 
 use forebay_format::{
     record::StreamRun,
-    row::{Extent, Layout, SegmentKind},
+    row::{Extent, InodeRow, Layout, SegmentKind},
 };
 use forebay_types::{
     FileKind, Ino, SegmentId, SubvolumeId,
@@ -74,7 +74,7 @@ impl Namespace {
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Normal, &[], |txn| {
-            let row = txn.inode(ino)?.row;
+            let row = regular(txn, ino)?;
             let fits = bytes.len() <= INLINE_MAX && bytes.len() as u64 <= size;
             if !fits || !matches!(row.layout, Layout::Empty | Layout::Inline) {
                 return Err(MetaError::Invalid("the data does not fit the inode's own row"));
@@ -85,7 +85,7 @@ impl Namespace {
         })
     }
 
-    /// Puts runs over what a file has at their places, and raises its size to at least `size`. `data` are the runs that the record brings along.
+    /// Puts runs over what a file has at their places, and raises its size to at least `size` and to their end. `data` are the runs that the record brings along.
     /// A file whose data is inline loses it: the caller gives it again among the runs.
     ///
     /// # Errors
@@ -100,15 +100,14 @@ impl Namespace {
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Normal, data, |txn| {
+            regular(txn, ino)?;
             let row = txn.row_mut(ino)?;
-            if row.kind != FileKind::Regular {
-                return Err(MetaError::Invalid("only a regular file has data"));
-            }
             if row.layout == Layout::Inline {
                 row.layout = Layout::Empty;
                 row.allocated = 0;
             }
-            let size = size.max(row.size);
+            let ends = extents.iter().map(|new| new.offset.saturating_add(u64::from(new.len)));
+            let size = ends.fold(size.max(row.size), u64::max);
             for new in extents {
                 self.put_extent(txn, ino, new)?;
             }
@@ -179,7 +178,7 @@ impl Namespace {
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Reclaim, &[], |txn| {
-            let row = txn.inode(ino)?.row;
+            let row = regular(txn, ino)?;
             if size.is_some_and(|size| size > file_size_max(self.block_size)) {
                 return Err(MetaError::FileTooLarge(size.unwrap_or_default()));
             }
@@ -212,9 +211,8 @@ impl Namespace {
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Normal, &[], |txn| {
-            let row = txn.inode(target)?.row;
-            let inline = row.layout == Layout::Inline || txn.inode(source)?.row.layout == Layout::Inline;
-            if inline {
+            let row = regular(txn, target)?;
+            if row.layout == Layout::Inline || regular(txn, source)?.layout == Layout::Inline {
                 return Err(MetaError::Invalid("inline data has no extents to share"));
             }
             let end = to.checked_add(len).filter(|end| *end <= file_size_max(self.block_size));
@@ -255,9 +253,18 @@ impl Namespace {
         let block_size = u64::from(self.block_size);
         let end = from + len;
         let mut pieces = Vec::new();
-        for block in (from / block_size)..end.div_ceil(block_size) {
-            let start = block * block_size;
-            for placed in txn.block_mut(ino, block as u32)?.iter() {
+        if len == 0 {
+            return Ok(pieces);
+        }
+        let (first, last) = ((from / block_size) as u32, ((end - 1) / block_size) as u32);
+        let blocks = match txn.inode(ino)?.row.layout {
+            Layout::Single(block, ..) if (first..=last).contains(&block) => vec![block],
+            Layout::Extents => self.blocks_with_rows(&txn.lineage, ino, (first, last), usize::MAX)?,
+            _ => Vec::new(),
+        };
+        for block in blocks {
+            let start = u64::from(block) * block_size;
+            for placed in txn.block_mut(ino, block)?.iter() {
                 let (low, high) = (start + u64::from(placed.offset), start + u64::from(placed.end()));
                 let (cut_low, cut_high) = (low.max(from), high.min(end));
                 if cut_low < cut_high {
@@ -334,7 +341,7 @@ impl Namespace {
             return Ok(next);
         }
         let Ok(first) = u32::try_from(next) else { return Ok(next) };
-        let found = self.blocks_with_rows(lineage, ino, first, 1)?;
+        let found = self.blocks_with_rows(lineage, ino, (first, u32::MAX), 1)?;
         Ok(found.first().map_or(u64::MAX / u64::from(self.block_size), |block| u64::from(*block)))
     }
 }
@@ -372,6 +379,16 @@ impl Pieces {
             self.list.push(Piece { offset: low, len: high - low, source: PieceSource::Inline(bytes) });
             self.at = high;
         }
+    }
+}
+
+/// The row of a file that can have data.
+fn regular(txn: &mut Txn<'_>, ino: Ino) -> Result<InodeRow, MetaError> {
+    let row = txn.inode(ino)?.row;
+    match row.kind {
+        FileKind::Regular => Ok(row),
+        FileKind::Directory => Err(MetaError::IsDirectory(ino)),
+        _ => Err(MetaError::Invalid("only a regular file has data")),
     }
 }
 

@@ -256,7 +256,7 @@ impl Namespace {
         let row = txn.inode(ino)?.row;
         if row.layout == Layout::Extents {
             let lineage = txn.lineage.clone();
-            let blocks = self.blocks_with_rows(&lineage, ino, 0, PURGE_BLOCKS + 1)?;
+            let blocks = self.blocks_with_rows(&lineage, ino, (0, u32::MAX), PURGE_BLOCKS + 1)?;
             for block in blocks.iter().take(PURGE_BLOCKS) {
                 txn.block_mut(ino, *block)?.clear();
             }

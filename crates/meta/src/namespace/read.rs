@@ -7,12 +7,20 @@ use forebay_format::{
     key::{self, Item},
     row::{BytesRow, DentryRow, DirectoryRow, Extent, InodeRow, Row},
 };
-use forebay_types::{FileKind, Ino, SubvolumeId, limits::NAME_MAX};
+use forebay_types::{FileKind, Generation, Ino, SubvolumeId, limits::NAME_MAX};
 
 use super::{DirEntry, Namespace};
 use crate::{blocks::Placed, error::MetaError, inode::Inode, tree::Lineage};
 
 impl Namespace {
+    /// The generation that a subvolume writes in.
+    ///
+    /// # Errors
+    /// [`MetaError::NoSubvolume`].
+    pub fn generation(&self, at: SubvolumeId) -> Result<Generation, MetaError> {
+        Ok(self.lock().lineage(at, None)?.head().1)
+    }
+
     /// The inode with this number.
     ///
     /// # Errors
@@ -67,7 +75,8 @@ impl Namespace {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<DirEntry>, MetaError> {
-        let mut from = after.map(|name| [name, &[0, 0]].concat()).unwrap_or_default();
+        // No name has a NUL, so the next one is at least this name and a byte 1; all versions of this name are below.
+        let mut from = after.map(|name| [name, &[1]].concat()).unwrap_or_default();
         let mut entries = Vec::new();
         loop {
             let page = lineage.scan(&self.rows, &|id| key::dentries(id, parent), &from, limit)?;
@@ -191,12 +200,12 @@ impl Namespace {
         }
     }
 
-    /// The blocks from `first` on that have extent rows, each once, at most `limit`.
+    /// The blocks from `first` to `last` that have extent rows, each once, at most `limit`.
     pub(crate) fn blocks_with_rows(
         &self,
         lineage: &Lineage,
         ino: Ino,
-        first: u32,
+        (first, last): (u32, u32),
         limit: usize,
     ) -> Result<Vec<u32>, MetaError> {
         let mut from = first.to_be_bytes().to_vec();
@@ -207,7 +216,7 @@ impl Namespace {
                 let Some((block, _)) = suffix.split_first_chunk::<4>() else { continue };
                 let block = u32::from_be_bytes(*block);
                 if blocks.last() != Some(&block) {
-                    if blocks.len() == limit {
+                    if blocks.len() == limit || block > last {
                         return Ok(blocks);
                     }
                     blocks.push(block);

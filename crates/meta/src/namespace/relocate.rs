@@ -79,24 +79,34 @@ impl Namespace {
         Ok(Relocation { candidate, rows })
     }
 
-    /// Gives planned rows their new places, in one record. Those that have changed since keep what they have. `target` is the new
-    /// segment; its row must exist.
+    /// Gives the planned rows of one block their new places, in one record. Those that have changed since keep what they have. `target` is
+    /// the new segment.
     ///
     /// # Errors
     /// [`MetaError`].
-    pub fn finish_move(
+    pub fn finish_move(&self, candidate: Candidate, moved: &[Moved], target: SegmentId) -> Result<(), MetaError> {
+        self.finish_moves(candidate.subvolume, &[(candidate, moved)], target)
+    }
+
+    /// Like [`Namespace::finish_move`], for many blocks of one subvolume in one record.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn finish_moves(
         &self,
-        candidate: Candidate,
-        moved: &[Moved],
+        subvolume: SubvolumeId,
+        moves: &[(Candidate, &[Moved])],
         target: SegmentId,
     ) -> Result<(), MetaError> {
-        self.change(candidate.subvolume, Urgency::Reclaim, &[], |txn| {
+        self.change(subvolume, Urgency::Reclaim, &[], |txn| {
             txn.know_segment(target, SegmentKind::Packed);
-            for one in moved {
-                if one.row.at_head && one.row.generation == txn.generation {
-                    move_at_head(txn, candidate, one)?;
-                } else {
-                    self.move_version(txn, candidate.subvolume, one)?;
+            for (candidate, moved) in moves {
+                for one in *moved {
+                    if one.row.at_head && one.row.generation == txn.generation {
+                        move_at_head(txn, *candidate, one)?;
+                    } else {
+                        self.move_version(txn, subvolume, one)?;
+                    }
                 }
             }
             Ok(())

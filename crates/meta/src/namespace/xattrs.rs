@@ -1,5 +1,7 @@
 //! Extended attributes: a row each.
 
+use std::collections::BTreeSet;
+
 use forebay_format::{
     key::{self, Item},
     row::{BytesRow, Row},
@@ -73,17 +75,7 @@ impl Namespace {
                 (SetXattr::Replace, false) => return Err(MetaError::NoAttribute),
                 _ => {}
             }
-            if !exists {
-                let names = self.xattr_names(&txn.lineage, ino)?;
-                let total: usize = names.iter().map(|name| name.len() + 1).sum();
-                if total + name.len() + 1 > XATTR_LIST_MAX {
-                    return Err(MetaError::TooManyAttributes(ino));
-                }
-            }
-            self.write_xattr(txn, ino, name, Some(value))?;
-            let now = txn.now;
-            txn.row_mut(ino)?.ctime = now;
-            Ok(())
+            self.write_xattrs(txn, ino, &[(name, Some(value))])
         })
     }
 
@@ -96,32 +88,41 @@ impl Namespace {
             if self.read_xattr(&txn.lineage, ino, name)?.is_none() {
                 return Err(MetaError::NoAttribute);
             }
-            self.write_xattr(txn, ino, name, None)?;
-            let now = txn.now;
-            txn.row_mut(ino)?.ctime = now;
-            Ok(())
+            self.write_xattrs(txn, ino, &[(name, None)])
         })
     }
 
-    pub(crate) fn write_xattr(
+    /// Sets (`Some`) and removes (`None`) attributes; one that is to be removed need not be there. At most one call an operation.
+    pub(crate) fn write_xattrs(
         &self,
         txn: &mut Txn<'_>,
         ino: Ino,
-        name: &[u8],
-        value: Option<&[u8]>,
+        set: &[(&[u8], Option<&[u8]>)],
     ) -> Result<(), MetaError> {
-        let item = Item::Xattr(ino, name.to_vec());
-        let left = match value {
-            Some(value) => {
-                txn.put(&item, BytesRow(value.to_vec()).encode());
-                true
-            }
-            None => {
-                txn.delete(&item)?;
-                self.xattr_names(&txn.lineage, ino)?.iter().any(|other| other != name)
-            }
+        let mut names: BTreeSet<Vec<u8>> = match txn.inode(ino)?.row.has_xattrs {
+            true => self.xattr_names(&txn.lineage, ino)?.into_iter().collect(),
+            false => BTreeSet::new(),
         };
-        txn.row_mut(ino)?.has_xattrs = left;
+        let mut added = false;
+        for (name, value) in set {
+            let item = Item::Xattr(ino, name.to_vec());
+            match value {
+                Some(value) => {
+                    txn.put(&item, BytesRow(value.to_vec()).encode());
+                    added |= names.insert(name.to_vec());
+                }
+                None if names.remove(*name) => txn.delete(&item)?,
+                None => {}
+            }
+        }
+        let total: usize = names.iter().map(|name| name.len() + 1).sum();
+        if added && total > XATTR_LIST_MAX {
+            return Err(MetaError::TooManyAttributes(ino));
+        }
+        let now = txn.now;
+        let row = txn.row_mut(ino)?;
+        row.has_xattrs = !names.is_empty();
+        row.ctime = now;
         Ok(())
     }
 
