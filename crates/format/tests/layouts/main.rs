@@ -1,0 +1,9 @@
+//! Every layout: what is encoded decodes to the same, other bytes are refused without a panic, and version 1 keeps its bytes.
+
+mod damage;
+mod fixtures;
+mod keys;
+mod records;
+mod rows;
+mod runs;
+mod values;
