@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, hash_map::Entry};
 
-use forebay_format::row::{SegmentKind, SegmentRow};
+use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow};
 use forebay_types::{Ino, SegmentId, SubvolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -22,16 +22,40 @@ pub struct Candidate {
 pub(crate) struct Segments {
     rows: FxHashMap<SegmentId, SegmentRow>,
     changed: FxHashSet<SegmentId>,
+    /// How many segments each object has.
+    in_object: FxHashMap<ObjectRef, u32>,
     in_journal: FxHashMap<SegmentId, BTreeSet<Candidate>>,
 }
 
 impl Segments {
     pub(crate) fn insert(&mut self, id: SegmentId, row: SegmentRow) {
-        self.rows.insert(id, row);
+        if let Some(object) = row.object {
+            *self.in_object.entry(object).or_default() += 1;
+        }
+        if let Some(old) = self.rows.insert(id, row) {
+            self.leave_object(&old);
+        }
+    }
+
+    fn leave_object(&mut self, row: &SegmentRow) {
+        let Some(Entry::Occupied(mut entry)) = row.object.map(|object| self.in_object.entry(object)) else {
+            return;
+        };
+        *entry.get_mut() -= 1;
+        if *entry.get() == 0 {
+            entry.remove();
+        }
+    }
+
+    /// How many segments an object has.
+    pub(crate) fn of_object(&self, object: ObjectRef) -> u32 {
+        self.in_object.get(&object).copied().unwrap_or(0)
     }
 
     pub(crate) fn remove(&mut self, id: SegmentId) {
-        self.rows.remove(&id);
+        if let Some(old) = self.rows.remove(&id) {
+            self.leave_object(&old);
+        }
         self.changed.remove(&id);
         self.in_journal.remove(&id);
     }

@@ -30,9 +30,14 @@ impl Lineage {
         self.0.first().copied().unwrap_or((SubvolumeId::FIRST, Generation::FIRST))
     }
 
+    /// Whether the subvolume shows rows of another one.
+    pub(crate) fn is_clone(&self) -> bool {
+        self.0.len() > 1
+    }
+
     /// Whether there can be versions other than the head's.
     pub(crate) fn has_history(&self) -> bool {
-        self.0.len() > 1 || self.head().1 > Generation::FIRST
+        self.is_clone() || self.head().1 > Generation::FIRST
     }
 
     /// The version of `item` that this view shows.

@@ -7,7 +7,7 @@ use forebay_format::{
     record::{Changes, StreamRun},
     row::{
         BytesRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, Row, SegmentKind, SegmentRow,
-        SegmentState, TOMBSTONE,
+        SegmentState, SubvolumeRow, TOMBSTONE,
     },
 };
 use forebay_types::{Generation, Ino, SegmentId, SubvolumeId, Timespec};
@@ -72,6 +72,10 @@ pub(crate) struct Txn<'a> {
     changes: Changes,
     noted: Vec<(SegmentId, Candidate)>,
     segments: Vec<(SegmentId, Option<SegmentRow>)>,
+    subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
+    /// Segments whose own lists will name what this operation puts there.
+    named: Vec<SegmentId>,
+    stale: Vec<(Ino, u32)>,
 }
 
 /// A block of a file, and what its rows now have; `None` where they no longer tell.
@@ -84,6 +88,9 @@ pub(crate) struct Finished {
     pub(crate) blocks: Vec<ChangedBlock>,
     pub(crate) noted: Vec<(SegmentId, Candidate)>,
     pub(crate) segments: Vec<(SegmentId, Option<SegmentRow>)>,
+    pub(crate) subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
+    /// Blocks of which older versions were changed: what the caches have of them, also for clones, is not true any more.
+    pub(crate) stale: Vec<(Ino, u32)>,
 }
 
 impl<'a> Txn<'a> {
@@ -108,6 +115,9 @@ impl<'a> Txn<'a> {
             changes: Changes::default(),
             noted: Vec::new(),
             segments: Vec::new(),
+            subvolumes: Vec::new(),
+            named: Vec::new(),
+            stale: Vec::new(),
         })
     }
 
@@ -244,6 +254,22 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Puts a subvolume's row.
+    pub(crate) fn put_subvolume(&mut self, id: SubvolumeId, row: SubvolumeRow) {
+        self.put_plain(&Key::Subvolume(id), Some(row.encode()));
+        self.subvolumes.push((id, row));
+    }
+
+    /// Says that a segment's own list will name, with this subvolume, the blocks that this operation makes refer to it.
+    pub(crate) fn is_named_by(&mut self, segment: SegmentId) {
+        self.named.push(segment);
+    }
+
+    /// Says that an older version of something in a block was changed in place.
+    pub(crate) fn make_stale(&mut self, ino: Ino, block: u32) {
+        self.stale.push((ino, block));
+    }
+
     /// Notes a block that refers to a segment although the segment's footer does not name it.
     pub(crate) fn note_share(&mut self, segment: SegmentId, ino: Ino, block: u32) {
         if self.segment(segment).is_some_and(|row| row.kind != SegmentKind::Journal) {
@@ -309,7 +335,15 @@ impl<'a> Txn<'a> {
                 (edit.ino, edit.block, in_rows.then(|| edit.into_stored()))
             })
             .collect();
-        Ok(Finished { changes: self.changes, inodes, blocks, noted: self.noted, segments: self.segments })
+        Ok(Finished {
+            changes: self.changes,
+            inodes,
+            blocks,
+            noted: self.noted,
+            segments: self.segments,
+            subvolumes: self.subvolumes,
+            stale: self.stale,
+        })
     }
 
     /// Decides where each changed file's extents are kept, and adjusts the bytes that it has allocated.
@@ -339,12 +373,16 @@ impl<'a> Txn<'a> {
                 _ => edits().map(|edit| blocks::bytes(&edit.before)).sum(),
             };
             let now: u64 = edits().map(|edit| blocks::bytes(&edit.now)).sum();
-            let row = self.row_mut(ino)?;
-            row.allocated = (row.allocated + now).saturating_sub(before);
-            row.layout = match (layout, settled) {
+            let row = self.inode(ino)?.row;
+            let allocated = (row.allocated + now).saturating_sub(before);
+            let settled = match (layout, settled) {
                 (Layout::Inline, Layout::Empty) => Layout::Inline,
                 (_, settled) => settled,
             };
+            if (row.allocated, row.layout) != (allocated, settled) {
+                let row = self.row_mut(ino)?;
+                (row.allocated, row.layout) = (allocated, settled);
+            }
         }
         Ok(())
     }
@@ -377,6 +415,9 @@ impl<'a> Txn<'a> {
 
     fn take_into_use(&mut self, ino: Ino, block: u32, extent: &Extent) {
         self.count_live(extent.segment, i64::from(extent.len));
+        if self.lineage.is_clone() && !self.named.contains(&extent.segment) {
+            self.note_share(extent.segment, ino, block);
+        }
         self.noted.push((extent.segment, Candidate { subvolume: self.subvolume, ino, block }));
     }
 

@@ -192,9 +192,10 @@ impl Namespace {
             last: applied.sequence,
             applied: applied.sequence,
         };
-        let global = rows.with_prefix(&key::subvolume_rows(SubvolumeId(0)))?;
-        for (key, value) in global {
-            owner.load(&key, Some(&value))?;
+        for prefix in [Key::Counters.encode(), key::subvolumes(), key::segments()] {
+            for (key, value) in rows.with_prefix(&prefix)? {
+                owner.load(&key, Some(&value))?;
+            }
         }
         segment_numbers.fetch_max(owner.counters.segment, Ordering::SeqCst);
         Ok(Namespace {
@@ -225,6 +226,7 @@ impl Namespace {
                 owner.segments.add_live(*segment, *bytes);
             }
             owner.last = sequence;
+            self.segment_numbers.fetch_max(owner.counters.segment, Ordering::SeqCst);
         }
         for (key, value) in &changes.rows {
             let (Key::Versioned(subvolume, item, _), Some(value)) = (decode_key(key)?, value) else {
@@ -310,7 +312,7 @@ impl Namespace {
     }
 
     fn apply(&self, owner: &mut Owner, subvolume: SubvolumeId, sequence: Sequence, finished: Finished) {
-        let Finished { changes, inodes, blocks, noted, segments } = finished;
+        let Finished { changes, inodes, blocks, noted, segments, subvolumes, stale } = finished;
         if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
             owner.counters_changed = false;
         }
@@ -339,7 +341,26 @@ impl Namespace {
                 None => drop(self.blocks.remove(&(subvolume, ino, block))),
             }
         }
+        self.forget_stale(owner, subvolume, &stale);
+        for (id, row) in subvolumes {
+            let generation = row.generation;
+            if owner.subvolumes.insert(id, row).is_some_and(|old| old.generation != generation) {
+                // What was at the head's generation is an older version from now on.
+                self.inodes.clear();
+                self.blocks.clear();
+            }
+        }
         owner.last = sequence;
+    }
+
+    /// Drops from the caches what versions that were changed in place may be shown by: the subvolume and its clones, which have higher numbers.
+    fn forget_stale(&self, owner: &Owner, subvolume: SubvolumeId, stale: &[(Ino, u32)]) {
+        for (ino, block) in stale {
+            for id in owner.subvolumes.keys().filter(|id| **id >= subvolume) {
+                self.inodes.remove(&(*id, *ino));
+                self.blocks.remove(&(*id, *ino, *block));
+            }
+        }
     }
 
     /// A number for a new inode in `parent`, near those of its siblings.
@@ -369,6 +390,7 @@ impl Owner {
         let wrong = |source| MetaError::damaged(format!("row {key:02x?}"), source);
         match (decode_key(key)?, value) {
             (Key::Segment(id), Some(value)) => {
+                self.counters.segment = self.counters.segment.max(id.0 + 1);
                 self.segments.insert(id, SegmentRow::decode(value).map_err(wrong)?)
             }
             (Key::Segment(id), None) => self.segments.remove(id),
@@ -378,7 +400,11 @@ impl Owner {
             (Key::Subvolume(id), None) => {
                 self.subvolumes.remove(&id);
             }
-            (Key::Counters, Some(value)) => self.counters = CountersRow::decode(value).map_err(wrong)?,
+            (Key::Counters, Some(value)) => {
+                let found = CountersRow::decode(value).map_err(wrong)?;
+                let segment = self.counters.segment.max(found.segment);
+                self.counters = CountersRow { segment, ..found };
+            }
             _ => {}
         }
         Ok(())

@@ -5,10 +5,12 @@
 //! what it has. So a move never hides a later write, and one that is interrupted leaves a segment that nothing refers to.
 
 use forebay_format::{
-    key::{self, Item, Key, VERSION_LEN},
+    key::{self, Item, Key},
     row::{Extent, InodeRow, Layout, Row, SegmentKind},
 };
-use forebay_types::{Generation, Ino, SegmentId, SubvolumeId};
+use forebay_types::{Generation, SegmentId, SubvolumeId};
+
+use rustc_hash::FxHashSet;
 
 use super::Namespace;
 use crate::{
@@ -84,11 +86,16 @@ impl Namespace {
     ///
     /// # Errors
     /// [`MetaError`].
-    pub fn finish_move(&self, candidate: Candidate, moved: &[Moved], target: SegmentId) -> Result<(), MetaError> {
+    pub fn finish_move(
+        &self,
+        candidate: Candidate,
+        moved: &[Moved],
+        target: SegmentId,
+    ) -> Result<(), MetaError> {
         self.finish_moves(candidate.subvolume, &[(candidate, moved)], target)
     }
 
-    /// Like [`Namespace::finish_move`], for many blocks of one subvolume in one record.
+    /// Like [`Namespace::finish_move`], for many blocks of one subvolume, each once, in one record.
     ///
     /// # Errors
     /// [`MetaError`].
@@ -100,12 +107,17 @@ impl Namespace {
     ) -> Result<(), MetaError> {
         self.change(subvolume, Urgency::Reclaim, &[], |txn| {
             txn.know_segment(target, SegmentKind::Packed);
+            txn.is_named_by(target);
+            let mut seen = FxHashSet::default();
             for (candidate, moved) in moves {
+                if candidate.subvolume != subvolume || !seen.insert(*candidate) {
+                    return Err(MetaError::Invalid("each block of one subvolume moves once in a record"));
+                }
                 for one in *moved {
                     if one.row.at_head && one.row.generation == txn.generation {
                         move_at_head(txn, *candidate, one)?;
                     } else {
-                        self.move_version(txn, subvolume, one)?;
+                        self.move_version(txn, *candidate, one)?;
                     }
                 }
             }
@@ -113,15 +125,10 @@ impl Namespace {
         })
     }
 
-    fn move_version(
-        &self,
-        txn: &mut Txn<'_>,
-        subvolume: SubvolumeId,
-        moved: &Moved,
-    ) -> Result<(), MetaError> {
+    fn move_version(&self, txn: &mut Txn<'_>, candidate: Candidate, moved: &Moved) -> Result<(), MetaError> {
         let Some(value) = self.rows.get(&moved.row.key)? else { return Ok(()) };
         let Key::Versioned(owner, item, _) = decode_key(&moved.row.key)? else { return Ok(()) };
-        if owner != subvolume {
+        if owner != candidate.subvolume {
             return Ok(());
         }
         match extent_of(&item, &value)? {
@@ -142,18 +149,8 @@ impl Namespace {
         txn.count_live(moved.row.extent.segment, -i64::from(moved.row.extent.len));
         txn.count_live(moved.extent.segment, i64::from(moved.extent.len));
         txn.put_raw(moved.row.key.clone(), Some(replaced));
-        self.forget_cached(subvolume, &moved.row.key);
+        txn.make_stale(candidate.ino, candidate.block);
         Ok(())
-    }
-
-    /// Drops from the caches what a changed version may be shown by.
-    fn forget_cached(&self, subvolume: SubvolumeId, key: &[u8]) {
-        let Some((item, _)) = key.split_last_chunk::<VERSION_LEN>() else { return };
-        let Some(ino) = item.get(5..13).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok()) else { return };
-        let ino = Ino(u64::from_be_bytes(ino));
-        self.inodes.retain(|(id, number), _| !(*number == ino && (*id == subvolume || id.0 > subvolume.0)));
-        self.blocks
-            .retain(|(id, number, _), _| !(*number == ino && (*id == subvolume || id.0 > subvolume.0)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Segments: from open to stored to gone.
 
+use std::collections::BTreeMap;
+
 use forebay_format::{
     key::{self, Key},
     row::{ObjectRef, SegmentKind, SegmentRow, SegmentState},
@@ -83,12 +85,16 @@ impl Namespace {
         })
     }
 
-    /// Says that segments are in the store: each in `object` from the byte given on.
+    /// Says that segments are in the store: each in `object` from the byte given on. Those that were forgotten meanwhile stay so; an object that has
+    /// only such is garbage.
     ///
     /// # Errors
     /// [`MetaError`].
     pub fn segments_stored(&self, object: ObjectRef, places: &[(SegmentId, u64)]) -> Result<(), MetaError> {
         self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            if places.iter().all(|(id, _)| txn.segment(*id).is_none()) {
+                txn.put_plain(&garbage_key(object), Some(Vec::new()));
+            }
             for (id, object_offset) in places {
                 let Some(row) = txn.segment(*id) else { continue };
                 let stored = SegmentRow {
@@ -110,23 +116,20 @@ impl Namespace {
     /// [`MetaError`].
     pub fn forget_dead(&self, ids: &[SegmentId]) -> Result<Vec<(SegmentId, SegmentRow)>, MetaError> {
         self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
-            let mut forgotten = Vec::new();
+            let mut forgotten: Vec<(SegmentId, SegmentRow)> = Vec::new();
+            let mut left: BTreeMap<ObjectRef, u32> = BTreeMap::new();
             for id in ids {
                 let Some(row) = txn.segment(*id).filter(|row| row.live == 0) else { continue };
                 txn.put_segment(*id, None);
                 self.forget_shares(txn, *id)?;
                 forgotten.push((*id, row));
-            }
-            for (id, row) in &forgotten {
-                let Some(object) = row.object else { continue };
-                let used = txn.owner.segments.iter().any(|(other, row)| {
-                    row.object == Some(object)
-                        && other != *id
-                        && !forgotten.iter().any(|(gone, _)| *gone == other)
-                });
-                if !used {
-                    txn.put_plain(&Key::Garbage(object.epoch.0, object.id.0), Some(Vec::new()));
+                if let Some(object) = row.object {
+                    let left = left.entry(object).or_insert_with(|| txn.owner.segments.of_object(object));
+                    *left = left.saturating_sub(1);
                 }
+            }
+            for (object, _) in left.into_iter().filter(|(_, segments)| *segments == 0) {
+                txn.put_plain(&garbage_key(object), Some(Vec::new()));
             }
             Ok(forgotten)
         })
@@ -163,9 +166,13 @@ impl Namespace {
     pub fn garbage_deleted(&self, objects: &[ObjectRef]) -> Result<(), MetaError> {
         self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
             for object in objects {
-                txn.put_plain(&Key::Garbage(object.epoch.0, object.id.0), None);
+                txn.put_plain(&garbage_key(*object), None);
             }
             Ok(())
         })
     }
+}
+
+fn garbage_key(object: ObjectRef) -> Key {
+    Key::Garbage(object.epoch.0, object.id.0)
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use forebay_format::{
-    key::{self, Item, Key, VERSION_LEN},
-    row::{Row, SubvolumeRow, TOMBSTONE},
+    key::{self, Key, VERSION_LEN},
+    row::{SubvolumeRow, TOMBSTONE},
 };
 use forebay_types::{Generation, Ino, SubvolumeId};
 
@@ -13,7 +13,7 @@ use crate::{
     error::MetaError,
     inode::Inode,
     log::Urgency,
-    rows::KeyedRow,
+    rows::{KeyedRow, Page},
     tree::Lineage,
     txn::{Txn, decode_key},
 };
@@ -34,10 +34,12 @@ impl Namespace {
     /// # Errors
     /// [`MetaError::NoSubvolume`].
     pub fn take_snapshot(&self, at: SubvolumeId) -> Result<Generation, MetaError> {
-        self.change_subvolume(at, |row| {
+        self.change(at, Urgency::Normal, &[], |txn| {
+            let mut row = subvolume(txn, at)?;
             let frozen = row.generation;
             row.snapshots.push(frozen);
             row.generation = frozen.next();
+            txn.put_subvolume(at, row);
             Ok(frozen)
         })
     }
@@ -47,13 +49,14 @@ impl Namespace {
     /// # Errors
     /// [`MetaError::NotFound`] where there is none of that generation, [`MetaError::Invalid`] while a clone is based on it.
     pub fn drop_snapshot(&self, at: SubvolumeId, generation: Generation) -> Result<(), MetaError> {
-        let based = self.lock().subvolumes.values().any(|row| row.origin == Some((at, generation)));
-        if based {
-            return Err(MetaError::Invalid("a clone is based on this snapshot"));
-        }
-        self.change_subvolume(at, |row| {
+        self.change(at, Urgency::Reclaim, &[], |txn| {
+            if txn.owner.subvolumes.values().any(|row| row.origin == Some((at, generation))) {
+                return Err(MetaError::Invalid("a clone is based on this snapshot"));
+            }
+            let mut row = subvolume(txn, at)?;
             let found = row.snapshots.iter().position(|held| *held == generation);
             row.snapshots.remove(found.ok_or(MetaError::NotFound)?);
+            txn.put_subvolume(at, row);
             Ok(())
         })
     }
@@ -63,9 +66,8 @@ impl Namespace {
     /// # Errors
     /// [`MetaError::NotFound`] where there is no such snapshot.
     pub fn clone_snapshot(&self, at: SubvolumeId, generation: Generation) -> Result<SubvolumeId, MetaError> {
-        let row = self.change(at, Urgency::Normal, &[], |txn| {
-            let held = txn.owner.subvolumes.get(&at).is_some_and(|row| row.snapshots.contains(&generation));
-            if !held {
+        self.change(at, Urgency::Normal, &[], |txn| {
+            if !subvolume(txn, at)?.snapshots.contains(&generation) {
                 return Err(MetaError::NotFound);
             }
             let id = SubvolumeId(txn.owner.counters.subvolume);
@@ -76,11 +78,9 @@ impl Namespace {
                 origin: Some((at, generation)),
                 snapshots: Vec::new(),
             };
-            txn.put_plain(&Key::Subvolume(id), Some(row.encode()));
-            Ok((id, row))
-        })?;
-        self.lock().subvolumes.insert(row.0, row.1);
-        Ok(row.0)
+            txn.put_subvolume(id, row);
+            Ok(id)
+        })
     }
 
     /// A view of a snapshot.
@@ -102,27 +102,6 @@ impl Namespace {
         Ok(Snapshot { ns: Arc::clone(self), lineage })
     }
 
-    fn change_subvolume<R>(
-        &self,
-        at: SubvolumeId,
-        work: impl FnOnce(&mut SubvolumeRow) -> Result<R, MetaError>,
-    ) -> Result<R, MetaError> {
-        let (result, row) = self.change(at, Urgency::Normal, &[], |txn| {
-            let mut row = txn.owner.subvolumes.get(&at).cloned().ok_or(MetaError::NoSubvolume(at))?;
-            let result = work(&mut row)?;
-            txn.put_plain(&Key::Subvolume(at), Some(row.encode()));
-            txn.owner.subvolumes.insert(at, row.clone());
-            Ok((result, row))
-        })?;
-        // What was at the head's generation is an older version from now on.
-        let mut owner = self.lock();
-        owner.subvolumes.insert(at, row);
-        self.inodes.clear();
-        self.blocks.clear();
-        drop(owner);
-        Ok(result)
-    }
-
     /// Removes versions of a subvolume that neither its head nor a snapshot shows, a step at a time from the key `from` on. Returns where the next
     /// step begins; `None` at the end.
     ///
@@ -134,63 +113,74 @@ impl Namespace {
         from: Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>, MetaError> {
         self.change(at, Urgency::Reclaim, &[], |txn| {
-            let row = txn.owner.subvolumes.get(&at).cloned().ok_or(MetaError::NoSubvolume(at))?;
+            let row = subvolume(txn, at)?;
+            let origin = row.origin.map(|(id, held)| txn.owner.lineage(id, Some(held))).transpose()?;
             let prefix = key::subvolume_rows(at);
             let start = from.unwrap_or_else(|| prefix.clone());
             let page = self.rows.page(&start, key::after_prefix(&prefix).as_deref(), COLLECT_STEP)?;
-            let (whole, next) = whole_items(page.rows, page.next);
+            let (whole, next) = self.whole_items(page)?;
             for versions in whole.chunk_by(|a, b| item_bytes(&a.0) == item_bytes(&b.0)) {
-                collect_item(txn, &row, versions)?;
+                self.collect_item(txn, &row.snapshots, origin.as_ref(), versions)?;
             }
             Ok(next)
         })
     }
-}
 
-fn item_bytes(key: &[u8]) -> &[u8] {
-    &key[..key.len().saturating_sub(VERSION_LEN)]
-}
-
-/// Leaves the last item to the next step where its versions may go on there.
-fn whole_items(mut rows: Vec<KeyedRow>, next: Option<Vec<u8>>) -> (Vec<KeyedRow>, Option<Vec<u8>>) {
-    let Some(next) = next else { return (rows, None) };
-    let Some((last, _)) = rows.last() else { return (rows, Some(next)) };
-    let item = item_bytes(last).to_vec();
-    let keep = rows.partition_point(|(key, _)| item_bytes(key) < item.as_slice());
-    if keep == 0 {
-        return (rows, Some(next));
+    /// The items of a page of which it has all versions, and the key from which to go on: at an item's first version.
+    fn whole_items(&self, page: Page) -> Result<(Vec<KeyedRow>, Option<Vec<u8>>), MetaError> {
+        let Page { mut rows, next } = page;
+        let (Some(_), Some((last, _))) = (&next, rows.last()) else { return Ok((rows, next)) };
+        let item = item_bytes(last).to_vec();
+        let whole = rows.partition_point(|(key, _)| item_bytes(key) < item.as_slice());
+        if whole == 0 {
+            return Ok((self.rows.with_prefix(&item)?, key::after_prefix(&item)));
+        }
+        rows.truncate(whole);
+        Ok((rows, Some(item)))
     }
-    let from = rows[keep].0.clone();
-    rows.truncate(keep);
-    (rows, Some(from))
-}
 
-/// Of one item's versions, newest first, removes those that nobody sees.
-fn collect_item(txn: &mut Txn<'_>, row: &SubvolumeRow, versions: &[KeyedRow]) -> Result<(), MetaError> {
-    let mut shown_to = None::<Generation>;
-    let mut kept = Vec::new();
-    for (key, value) in versions {
-        let Key::Versioned(_, item, generation) = decode_key(key)? else { continue };
-        let needed = match shown_to {
-            None => true,
-            Some(newer) => row.snapshots.iter().any(|held| (generation..newer).contains(held)),
-        };
-        if needed {
-            shown_to = Some(generation);
-            kept.push((key, value));
-        } else {
-            txn.drop_row_extent(&item, value)?;
+    /// Of one item's versions, newest first, removes those that nobody sees.
+    fn collect_item(
+        &self,
+        txn: &mut Txn<'_>,
+        snapshots: &[Generation],
+        origin: Option<&Lineage>,
+        versions: &[KeyedRow],
+    ) -> Result<(), MetaError> {
+        let mut newer = None::<Generation>;
+        let mut kept = Vec::new();
+        for (key, value) in versions {
+            let Key::Versioned(_, item, generation) = decode_key(key)? else { continue };
+            if newer.is_none_or(|newer| snapshots.iter().any(|held| (generation..newer).contains(held))) {
+                newer = Some(generation);
+                kept.push((key, value, item));
+            } else {
+                txn.drop_row_extent(&item, value)?;
+                txn.put_raw(key.clone(), None);
+            }
+        }
+        // A tombstone hides nothing once no older version, and nothing in what the subvolume was cloned from, is below it.
+        while let Some((key, value, item)) = kept.pop() {
+            let hides = match origin {
+                Some(origin) => origin.get(&self.rows, &item)?.is_some(),
+                None => false,
+            };
+            if value.as_slice() != TOMBSTONE || hides {
+                break;
+            }
             txn.put_raw(key.clone(), None);
         }
+        Ok(())
     }
-    // A tombstone hides nothing once no older version, and nothing that the subvolume was cloned from, is below it.
-    while let Some((key, value)) = kept.pop() {
-        if value.as_slice() != TOMBSTONE || row.origin.is_some() {
-            break;
-        }
-        txn.put_raw(key.clone(), None);
-    }
-    Ok(())
+}
+
+fn subvolume(txn: &Txn<'_>, at: SubvolumeId) -> Result<SubvolumeRow, MetaError> {
+    txn.owner.subvolumes.get(&at).cloned().ok_or(MetaError::NoSubvolume(at))
+}
+
+/// A versioned key without the version.
+fn item_bytes(key: &[u8]) -> &[u8] {
+    &key[..key.len().saturating_sub(VERSION_LEN)]
 }
 
 impl Snapshot {
@@ -243,7 +233,15 @@ impl Snapshot {
     /// [`MetaError`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, MetaError> {
         let _turn = self.ns.lock();
-        let version = self.lineage.get(&self.ns.rows, &Item::Xattr(ino, name.to_vec()))?;
-        Ok(version.map(|version| version.value[1..].to_vec()))
+        self.ns.read_xattr(&self.lineage, ino, name)
+    }
+
+    /// The names of an inode's extended attributes.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, MetaError> {
+        let _turn = self.ns.lock();
+        self.ns.xattr_names(&self.lineage, ino)
     }
 }

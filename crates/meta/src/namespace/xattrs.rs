@@ -126,7 +126,12 @@ impl Namespace {
         Ok(())
     }
 
-    fn read_xattr(&self, lineage: &Lineage, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, MetaError> {
+    pub(crate) fn read_xattr(
+        &self,
+        lineage: &Lineage,
+        ino: Ino,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>, MetaError> {
         let version = lineage.get(&self.rows, &Item::Xattr(ino, name.to_vec()))?;
         let decode = |value: &[u8]| {
             BytesRow::decode(value).map_err(|source| {
