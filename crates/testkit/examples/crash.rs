@@ -86,7 +86,8 @@ fn run() -> Result<bool, Failure> {
             output: place.path().join("output"),
         },
         place: place.path().to_owned(),
-        plan: Plan { seed: arguments.seed, threads: arguments.threads, steps: 120, stream_bytes: 4 << 20 },
+        plan: Plan { seed: arguments.seed, threads: arguments.threads, steps: 40, stream_bytes: 4 << 20 },
+        rounds: 3,
         fsck_every: 10,
     };
     let good = match arguments.mode.as_str() {

@@ -16,6 +16,9 @@ use forebay_testkit::power::workload::Plan;
 const STRICT: Rules = Rules { names: Names::Strict, fill: Fill::ZerosOrNoise };
 const ORDERED: Rules = Rules { names: Names::Ordered, fill: Fill::ZerosOrNoise };
 
+/// The small file system that the kit is tried on.
+const MODEL: &str = env!("CARGO_BIN_EXE_crash-model");
+
 /// Past the capture of the test harness, so that what was run is always in the log.
 fn say(line: &str) {
     drop(writeln!(std::io::stderr(), "{line}"));
@@ -34,8 +37,8 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         environment: Vec::new(),
         output: place.path().join("output"),
     };
-    let plan = Plan { seed, threads: 3, steps: 50, stream_bytes: 2 << 20 };
-    Life { program, place: place.path().join(format!("{name}-{seed}")), plan, fsck_every: 5 }
+    let plan = Plan { seed, threads: 3, steps: 25, stream_bytes: 2 << 20 };
+    Life { program, place: place.path().join(format!("{name}-{seed}")), plan, rounds: 2, fsck_every: 5 }
 }
 
 fn report(name: &str, seed: u64, outcome: &Outcome) -> usize {
@@ -93,7 +96,7 @@ fn speaks(binary: &Path) -> bool {
 
 #[test]
 fn a_file_system_that_is_right_passes() -> Result<(), Trouble> {
-    crash(&built().join("examples/tiny"), 2, 4)
+    crash(Path::new(MODEL), 2, 4)
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn a_sync_left_out_is_found() {
     let place = Place::new("left-out").unwrap();
     for point in ["create", "journal"] {
         let found = (1..=8).find_map(|seed| {
-            let mut life = life(&built().join("examples/tiny"), &place, point, seed);
+            let mut life = life(Path::new(MODEL), &place, point, seed);
             life.program.environment.push(("FOREBAY_SKIP_SYNC".to_owned(), point.to_owned()));
             life.power(10, STRICT).unwrap().findings.into_iter().next()
         });

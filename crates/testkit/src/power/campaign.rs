@@ -22,7 +22,7 @@ use super::observe::Observed;
 use super::oracle::judge;
 use super::rng::Rng;
 use super::target::Mounted;
-use super::workload::{Plan, run};
+use super::workload::{Crew, Plan};
 
 /// One life and how it is to end.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct Life {
     pub place: PathBuf,
     /// What the workload does; its seed also decides where the crash is.
     pub plan: Plan,
+    /// How often the workload runs on, with a clean unmount in between; at least 1.
+    pub rounds: u32,
     /// Every how many crashes `fsck` runs; 0 for never.
     pub fsck_every: u64,
 }
@@ -70,10 +72,8 @@ impl Life {
         let volume = layer.path().join("vol");
         self.program.create(&volume)?;
         let first = layer.disk().points();
-        let mut daemon = self.program.mount(&volume, &at)?;
         let disk = Arc::clone(layer.disk());
-        let history = self.work(&at, &mut daemon, &Clock::new(move || disk.points()), u64::MAX);
-        daemon.kill();
+        let history = self.work(&volume, &at, &Clock::new(move || disk.points()), u64::MAX)?;
         let log = layer.disk().log();
         layer.unmount().map_err(Trouble::io("unmount", &self.place))?;
         let mut outcome =
@@ -111,14 +111,12 @@ impl Life {
         let at = self.directory("mnt")?;
         let volume = self.place.join("vol");
         self.program.create(&volume)?;
-        let mut daemon = self.program.mount(&volume, &at)?;
         let clock = Clock::new(|| 0);
         let mut rng = Rng::new(self.plan.seed);
         // An operation takes two ticks of the clock, and a step two or three operations.
-        let most = u64::from(self.plan.threads) * u64::from(self.plan.steps) * 5;
+        let most = u64::from(self.plan.threads) * u64::from(self.plan.steps) * u64::from(self.rounds) * 5;
         let moment = rng.between(1, most);
-        let history = self.work(&at, &mut daemon, &clock, moment);
-        daemon.kill();
+        let history = self.work(&volume, &at, &clock, moment)?;
         let mut outcome = Outcome { crashes: 1, operations: history.len(), ..Outcome::default() };
         let crash =
             Crash { life: self, history: &history, moment: Moment::END, at: &at, nth: self.plan.seed };
@@ -129,24 +127,36 @@ impl Life {
         Ok(outcome)
     }
 
-    /// Runs the workload; at tick `moment` of the clock the daemon is killed.
-    fn work(&self, at: &Path, daemon: &mut Daemon, clock: &Clock<'_>, moment: u64) -> History {
+    /// Runs the workload on a mount of `volume`, with a clean unmount between rounds, and kills the daemon: at tick `moment` of
+    /// the clock, at the latest when all is done.
+    fn work(&self, volume: &Path, at: &Path, clock: &Clock<'_>, moment: u64) -> Result<History, Trouble> {
         let target = Mounted::new(at);
-        let strike = |ticks| {
-            if ticks >= moment {
-                clock.kill();
+        let mut crew = Crew::new(&target, clock, &self.plan);
+        let mut failures = Vec::new();
+        for round in 1..=self.rounds.max(1) {
+            let mut daemon = self.program.mount(volume, at)?;
+            let strike = |ticks| {
+                if ticks >= moment {
+                    clock.kill();
+                }
+                ticks >= moment
+            };
+            let (worked, hung) = supervise(&mut daemon, || clock.ticks(), strike, || crew.work());
+            if hung {
+                failures.push(format!("no operation was answered for {} s", PATIENCE.as_secs()));
             }
-            ticks >= moment
-        };
-        let (history, hung) = supervise(daemon, || clock.ticks(), strike, || run(&target, clock, &self.plan));
-        let mut history = history.unwrap_or_else(|_| History {
-            failures: vec!["the workload panicked".to_owned()],
-            ..History::default()
-        });
-        if hung {
-            history.failures.push(format!("no operation was answered for {} s", PATIENCE.as_secs()));
+            if !worked.unwrap_or(false) || clock.killed() || round == self.rounds {
+                daemon.kill();
+                break;
+            }
+            if let Err(trouble) = crew.settle(|| daemon.unmount()) {
+                failures.push(trouble.to_string());
+                break;
+            }
         }
-        history
+        let mut history = crew.history();
+        history.failures.extend(failures);
+        Ok(history)
     }
 
     fn directory(&self, name: &str) -> Result<PathBuf, Trouble> {

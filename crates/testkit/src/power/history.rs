@@ -101,6 +101,8 @@ pub enum Op {
     },
     /// `fsync` of the file that all threads append to.
     SyncAppended,
+    /// A clean unmount, after which all that was answered before it began is durable.
+    SyncAll,
     /// `fsync` of a directory.
     SyncDirectory {
         /// Its name.
@@ -118,6 +120,7 @@ impl Op {
                 | Self::Append { .. }
                 | Self::SyncFile { .. }
                 | Self::SyncAppended
+                | Self::SyncAll
                 | Self::SyncDirectory { .. }
         )
     }

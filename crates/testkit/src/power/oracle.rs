@@ -27,8 +27,10 @@ use super::workload::APPENDED;
 pub fn judge(history: &History, moment: Moment, seen: &Observed) -> Vec<String> {
     let mut findings = seen.unreadable.clone();
     findings.extend(names::strangers(seen));
-    let tracks: Vec<Track<'_>> = history.threads.iter().map(|records| Track::new(records, moment)).collect();
-    let floors = floors(&tracks, moment);
+    let settled = settled(history, moment);
+    let tracks: Vec<Track<'_>> =
+        history.threads.iter().map(|records| Track::new(records, moment, settled)).collect();
+    let floors = floors(&tracks, moment, settled);
     match prefixes(history, &tracks, &floors, seen) {
         Ok(kept) => {
             for (track, kept) in tracks.iter().zip(&kept) {
@@ -37,8 +39,15 @@ pub fn judge(history: &History, moment: Moment, seen: &Observed) -> Vec<String> 
         }
         Err(told) => findings.extend(told),
     }
-    findings.extend(judge_appended(&tracks, moment, seen));
+    findings.extend(judge_appended(&tracks, moment, settled, seen));
     findings
+}
+
+/// The sequence at which the last clean unmount began: what was answered before is durable.
+fn settled(history: &History, moment: Moment) -> u64 {
+    let all = history.threads.iter().flatten();
+    let unmounts = all.filter(|record| matches!(record.op, Op::SyncAll) && moment.acknowledged(record));
+    unmounts.map(|record| record.start.sequence).max().unwrap_or(0)
 }
 
 /// One thread's started operations, sorted by what they concern.
@@ -56,25 +65,26 @@ struct FileTrack<'a> {
     synced: usize,
     /// (place in `naming`, pieces before it) of each operation that makes the data visible.
     visible: Vec<(usize, usize)>,
-    /// The place after the last operation that gave it a name.
-    named: usize,
 }
 
 impl<'a> Track<'a> {
-    fn new(records: &'a [Record], moment: Moment) -> Self {
+    fn new(records: &'a [Record], moment: Moment, settled: u64) -> Self {
         let records: Vec<&Record> = records.iter().take_while(|record| moment.started(record)).collect();
         let mut track = Self { records, naming: Vec::new(), files: HashMap::new() };
         for record in track.records.clone() {
-            track.take(record, moment);
+            track.take(record, moment, settled);
         }
         track
     }
 
-    fn take(&mut self, record: &'a Record, moment: Moment) {
+    fn take(&mut self, record: &'a Record, moment: Moment, settled: u64) {
         match &record.op {
             Op::Data { file, change } => {
                 let track = self.files.entry(*file).or_default();
                 split(change, &mut track.pieces);
+                if record.end.is_some_and(|end| end.sequence < settled) {
+                    track.synced = track.pieces.len();
+                }
             }
             Op::SyncFile { file } if moment.acknowledged(record) => {
                 let track = self.files.entry(*file).or_default();
@@ -94,9 +104,6 @@ impl<'a> Track<'a> {
         for file in visible {
             let track = self.files.entry(file).or_default();
             track.visible.push((place, track.pieces.len()));
-            if !matches!(record.op, Op::Close { .. }) {
-                track.named = place + 1;
-            }
         }
     }
 
@@ -107,8 +114,8 @@ impl<'a> Track<'a> {
 }
 
 /// How many operations on names of each thread must have survived because something that needs them was synced.
-fn floors(tracks: &[Track<'_>], moment: Moment) -> Vec<usize> {
-    let mut floors = vec![0; tracks.len()];
+fn floors(tracks: &[Track<'_>], moment: Moment, settled: u64) -> Vec<usize> {
+    let mut floors: Vec<usize> = tracks.iter().map(|track| track.answered_before(settled)).collect();
     for (own, track) in tracks.iter().enumerate() {
         let mut named: HashMap<FileId, usize> = HashMap::new();
         let mut place = 0;
@@ -226,7 +233,7 @@ fn judge_files(history: &History, track: &Track<'_>, kept: usize, seen: &Observe
 }
 
 /// The file to which all append: whole records only, each thread's in order, and none before one that had ended when it began.
-fn judge_appended(tracks: &[Track<'_>], moment: Moment, seen: &Observed) -> Vec<String> {
+fn judge_appended(tracks: &[Track<'_>], moment: Moment, settled: u64, seen: &Observed) -> Vec<String> {
     let appends: Vec<Vec<&Record>> = tracks
         .iter()
         .map(|track| track.records.iter().copied().filter(|r| matches!(r.op, Op::Append { .. })).collect())
@@ -263,9 +270,10 @@ fn judge_appended(tracks: &[Track<'_>], moment: Moment, seen: &Observed) -> Vec<
         there[thread] += 1;
     }
     let syncs = tracks.iter().flat_map(|track| &track.records);
-    for sync in syncs.filter(|r| matches!(r.op, Op::SyncAppended) && moment.acknowledged(r)) {
+    let syncs = syncs.filter(|r| matches!(r.op, Op::SyncAppended) && moment.acknowledged(r));
+    for sequence in syncs.map(|sync| sync.start.sequence).chain([settled]) {
         for (thread, (appends, there)) in appends.iter().zip(&there).enumerate() {
-            let needed = answered(appends, sync.start.sequence);
+            let needed = answered(appends, sequence);
             if needed > *there {
                 return vec![format!(
                     "/{APPENDED}: {needed} records of thread {thread} were synced, {there} are there"

@@ -303,3 +303,27 @@ fn appends_of_several_threads_survive_in_their_order() {
     }
     assert_ne!(judged(&[(1, 0), (2, 0), (1, 1)], 9), Vec::<String>::new(), "a torn record");
 }
+
+#[test]
+fn all_that_was_answered_before_a_clean_unmount_stays() {
+    let file = FileId { thread: 1, number: 0 };
+    let change = Change::Write { offset: 0, data: Arc::from(&b"bytes"[..]) };
+    let ops = vec![
+        (0, mkdir("t1"), 0, 1),
+        (1, Op::Create { path: "t1/f1".to_owned(), file }, 2, 3),
+        (1, Op::Data { file, change }, 4, 5),
+        (0, Op::SyncAll, 6, 7),
+        (1, mkdir("t1/d2"), 8, 9),
+    ];
+    let history = told_by_hand(ops);
+    let judged = |paths: &[&str], bytes: &[u8]| {
+        let mut seen = directories(paths);
+        let file = Entry::File { inode: 7, links: 1, bytes: bytes.to_vec() };
+        seen.entries.insert("t1/f1".to_owned(), file);
+        judge(&history, Moment::END, &seen)
+    };
+    assert_eq!(judged(&["t1"], b"bytes"), Vec::<String>::new());
+    assert_eq!(judged(&["t1", "t1/d2"], b"bytes"), Vec::<String>::new());
+    assert_ne!(judged(&["t1"], b""), Vec::<String>::new());
+    assert_ne!(judge(&history, Moment::END, &directories(&["t1"])), Vec::<String>::new());
+}

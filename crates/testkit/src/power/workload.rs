@@ -4,7 +4,7 @@
 //! seed gives each thread the same operations, whatever the timing. A file is changed by one thread only, except the one
 //! to which all append.
 
-use super::history::{Clock, History, Op};
+use super::history::{Clock, History, Op, Record};
 use super::log::Change;
 use super::pattern;
 use super::rng::Rng;
@@ -24,55 +24,90 @@ pub struct Plan {
     pub seed: u64,
     /// How many threads, at least 1.
     pub threads: u16,
-    /// Steps of each thread; a step is one to about ten operations.
+    /// Steps of each thread in one round; a step is one to about ten operations.
     pub steps: u32,
-    /// Bytes that each thread may write as large streams.
+    /// Bytes that each thread may write as large streams, in all rounds together.
     pub stream_bytes: u64,
 }
 
 /// Runs `plan` on `target` to its end, or until the clock's kill.
 pub fn run<T: Target>(target: &T, clock: &Clock<'_>, plan: &Plan) -> History {
-    let mut history = History::default();
-    let mut rng = Rng::new(plan.seed);
-    let mut first = Worker::new(target, clock, 0, rng.fork());
-    let ready = set_up(&mut first, plan.threads);
-    let ready = collect(&mut history, first, ready);
-    if !ready {
-        return history;
-    }
-    let seeds: Vec<Rng> = (0..plan.threads).map(|_| rng.fork()).collect();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..)
-            .zip(seeds)
-            .map(|(thread, rng)| {
-                scope.spawn(move || {
-                    let mut worker = Worker::new(target, clock, thread, rng);
-                    worker.dirs.push(format!("t{thread}"));
-                    let result = work(&mut worker, plan);
-                    (worker, result)
-                })
-            })
-            .collect();
-        for thread in threads {
-            match thread.join() {
-                Ok((worker, result)) => {
-                    collect(&mut history, worker, result);
-                }
-                Err(_) => history.failures.push("a thread of the workload panicked".to_owned()),
-            }
-        }
-    });
-    history
+    let mut crew = Crew::new(target, clock, plan);
+    crew.work();
+    crew.history()
 }
 
-/// Moves a thread's records into the history; false when it did not get to its end.
-fn collect<T: Target>(history: &mut History, worker: Worker<'_, T>, result: Result<(), Stop>) -> bool {
-    history.threads.push(worker.records);
-    history.inodes.extend(worker.inodes);
-    if let Err(Stop::Failed(told)) = &result {
-        history.failures.push(told.clone());
+/// The threads of a workload, which may work in several rounds. Between two rounds they have no file open.
+pub struct Crew<'a, T: Target> {
+    plan: Plan,
+    /// Number 0 does the set-up and speaks for all between rounds.
+    workers: Vec<Worker<'a, T>>,
+    failures: Vec<String>,
+    ready: bool,
+    stopped: bool,
+}
+
+impl<'a, T: Target> Crew<'a, T> {
+    /// A crew that has done nothing yet.
+    pub fn new(target: &'a T, clock: &'a Clock<'a>, plan: &Plan) -> Self {
+        let mut rng = Rng::new(plan.seed);
+        let workers =
+            (0..=plan.threads).map(|thread| Worker::new(target, clock, thread, rng.fork())).collect();
+        Self { plan: *plan, workers, failures: Vec::new(), ready: false, stopped: false }
     }
-    result.is_ok()
+
+    /// One round: each thread does the steps of the plan. The first round begins with the set-up. False when the crew
+    /// has come to an end, by the clock's kill or a failure.
+    pub fn work(&mut self) -> bool {
+        let plan = self.plan;
+        let Some((first, others)) = self.workers.split_first_mut().filter(|_| !self.stopped) else {
+            return false;
+        };
+        let mut results = Vec::new();
+        if !self.ready {
+            results.push(Ok(set_up(first, plan.threads)));
+            self.ready = true;
+        }
+        if results.iter().all(|result| matches!(result, Ok(Ok(())))) {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    others.iter_mut().map(|worker| scope.spawn(move || work(worker, &plan))).collect();
+                results.extend(threads.into_iter().map(std::thread::ScopedJoinHandle::join));
+            });
+        }
+        for result in results {
+            self.stopped |= !matches!(result, Ok(Ok(())));
+            match result {
+                Ok(Ok(()) | Err(Stop::Killed)) => {}
+                Ok(Err(Stop::Failed(told))) => self.failures.push(told),
+                Err(_) => self.failures.push("a thread of the workload panicked".to_owned()),
+            }
+        }
+        !self.stopped
+    }
+
+    /// Does something after whose success all that was done before is durable, such as a clean unmount, and records it.
+    ///
+    /// # Errors
+    /// The error of `call`.
+    pub fn settle<E>(&mut self, call: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let Some(first) = self.workers.first_mut() else { return Ok(()) };
+        let start = first.clock.now();
+        call()?;
+        first.records.push(Record { op: Op::SyncAll, start, end: Some(first.clock.now()) });
+        Ok(())
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn history(self) -> History {
+        let mut history = History { failures: self.failures, ..History::default() };
+        for worker in self.workers {
+            history.threads.push(worker.records);
+            history.inodes.extend(worker.inodes);
+        }
+        history
+    }
 }
 
 fn set_up<T: Target>(worker: &mut Worker<'_, T>, threads: u16) -> Result<(), Stop> {
@@ -87,6 +122,9 @@ fn set_up<T: Target>(worker: &mut Worker<'_, T>, threads: u16) -> Result<(), Sto
 }
 
 fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> {
+    if worker.dirs.is_empty() {
+        worker.dirs.push(format!("t{}", worker.thread));
+    }
     for _ in 0..plan.steps {
         if worker.clock.killed() {
             return Err(Stop::Killed);

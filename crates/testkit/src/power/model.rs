@@ -49,12 +49,12 @@ fn main() -> ExitCode {
         ["umount", at] => forebay_fuse::unmount(Path::new(at), false).map_err(io::Error::other),
         ["fsck", volume] => open(Path::new(volume)).map(|_| ()),
         ["debug-sync-points"] => writeln!(io::stdout(), "create\njournal"),
-        _ => Err(io::Error::other("usage: tiny create|mount -f|umount|fsck|debug-sync-points ...")),
+        _ => Err(io::Error::other("usage: crash-model create|mount -f|umount|fsck|debug-sync-points ...")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            drop(writeln!(io::stderr(), "tiny: {error}"));
+            drop(writeln!(io::stderr(), "crash-model: {error}"));
             ExitCode::FAILURE
         }
     }
