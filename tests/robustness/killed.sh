@@ -10,6 +10,7 @@ for round in $(seq 10); do
   enough() { [ "$(wc -l <"$SCRATCH/synced")" -ge 15 ]; }
   wait_for 60 "synced files" enough
   kill -9 "$(daemon_of "$SCRATCH/mount")"
+  kill "$writer" 2>/dev/null || true
   wait "$writer" 2>/dev/null || true
   umount -l "$SCRATCH/mount"
   cat "$SCRATCH/synced" >>"$SCRATCH/all-synced"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! conformance run DIR REFERENCE [--case NAME]... [--seeds N] [--first-seed N] [--steps N]
-//! conformance manifest DIR
+//! conformance manifest DIR [--without-ctime]
 //! conformance list
 //! ```
 //!
@@ -21,7 +21,7 @@ use forebay_testkit::conformance::{cases, worker};
 
 const USAGE: &str =
     "usage: conformance run DIR REFERENCE [--case NAME]... [--seeds N] [--first-seed N] [--steps N]
-       conformance manifest DIR
+       conformance manifest DIR [--without-ctime]
        conformance list";
 
 /// What `run` was asked for.
@@ -63,7 +63,12 @@ fn start(arguments: &[String]) -> Result<bool, Failure> {
         Some("worker") => worker::serve().map(|()| true).map_err(Failure::Output),
         Some("manifest") => {
             let dir = arguments.get(1).ok_or_else(|| Failure::Usage("manifest needs a directory".into()))?;
-            print(&tree::manifest(dir.as_ref(), Times::Full)?)
+            let times = match arguments.get(2).map(String::as_str) {
+                None => Times::Full,
+                Some("--without-ctime") => Times::Modified,
+                Some(other) => return Err(Failure::Usage(format!("unknown option {other}"))),
+            };
+            print(&tree::manifest(dir.as_ref(), times)?)
         }
         Some("list") => print(&cases::all().into_iter().map(|case| case.name).collect::<Vec<_>>()),
         Some("run") => run(&parse(&arguments[1..])?),

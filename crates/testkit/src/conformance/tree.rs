@@ -21,6 +21,8 @@ use super::op::{digest, printed};
 pub enum Times {
     /// Only modification times before 2020, which somebody set: two sides agree on those.
     SetByHand,
+    /// Modification times in full: a copy agrees with its source.
+    Modified,
     /// Modification and change times in full: the same file system agrees with itself.
     Full,
 }
@@ -90,7 +92,7 @@ fn line(
     for (xattr, value) in xattrs(path)? {
         line.push_str(&format!(" {}={}:{:016x}", printed(&xattr), value.len(), digest(&value)));
     }
-    if times == Times::Full || stat.st_mtime < LONG_AGO {
+    if times != Times::SetByHand || stat.st_mtime < LONG_AGO {
         line.push_str(&format!(" mtime={}.{:09}", stat.st_mtime, stat.st_mtime_nsec));
     }
     if times == Times::Full {
