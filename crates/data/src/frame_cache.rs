@@ -3,7 +3,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_format::{row::Extent, run::RunTable};
 use forebay_types::SegmentId;
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::{
+    Weighter,
+    sync::{Cache, DefaultLifecycle},
+};
+use rustc_hash::FxBuildHasher;
 
 /// What an entry costs beyond its bytes.
 const ENTRY_COST: u64 = 128;
@@ -39,12 +43,12 @@ impl Weighter<Place, Piece> for Cost {
 
 /// Verified tables and decoded frames, bounded in bytes, in shards; what is used once makes way before what is used again (CLOCK-Pro).
 #[derive(Debug)]
-pub(crate) struct FrameCache(Cache<Place, Piece, Cost>);
+pub(crate) struct FrameCache(Cache<Place, Piece, Cost, FxBuildHasher>);
 
 impl FrameCache {
     pub(crate) fn new(capacity: u64) -> FrameCache {
         let items = usize::try_from(capacity / (32 << 10)).unwrap_or(usize::MAX).max(64);
-        FrameCache(Cache::with_weighter(items, capacity, Cost))
+        FrameCache(Cache::with(items, capacity, Cost, FxBuildHasher, DefaultLifecycle::default()))
     }
 
     fn place(extent: &Extent, frame: u32) -> Place {

@@ -5,6 +5,7 @@
 //! its sync), and head and name of every file that has a successor.
 
 use std::{
+    fs::File,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
@@ -124,7 +125,7 @@ impl Found {
     fn scan(dir: &Path, volume: VolumeId) -> Result<Found, DataError> {
         let mut found = Found { files: Vec::new(), damaged: Vec::new(), unwritten: Vec::new() };
         for (segment, path) in segment_file::list(dir, EXTENSION)? {
-            let file = segment_file::open(&path)?;
+            let file = File::open(&path).map_err(io_error("open", &path))?;
             let len = file.metadata().map_err(io_error("stat", &path))?.len();
             let mut head = [0; FILE_HEAD_LEN];
             let have = len.min(FILE_HEAD_LEN as u64) as usize;

@@ -1,0 +1,317 @@
+use std::path::{Path, PathBuf};
+
+use forebay_data::{DataError, Journal, JournalFile, ReplayError, Urgency};
+use forebay_format::record::{Changes, RecordHead, StreamRun};
+use forebay_types::{SegmentId, Sequence};
+use tempfile::TempDir;
+
+use crate::setting::{
+    VOLUME, append, bytes_of, changes, data, fresh, log_path, new_journal, replay, replay_with, start,
+};
+
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// A journal of two files with records 1 to 5 and 6 to 9: the files' bytes, and where each record ends in its file.
+fn two_files() -> (Files, Vec<(usize, usize)>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = new_journal(dir.path());
+    let mut ends = Vec::new();
+    for number in 1..=9 {
+        if number == 6 {
+            journal.rotate().expect("a second file");
+        }
+        append(&journal, number);
+        let files = journal.files();
+        ends.push((files.len() - 1, files.last().expect("a file").len as usize));
+    }
+    journal.sync(Sequence(9)).expect("a sync");
+    (bytes_of(dir.path(), &journal.files()), ends)
+}
+
+fn lay_out(files: &[(PathBuf, Vec<u8>)]) -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    write(dir.path(), files);
+    dir
+}
+
+fn write(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
+    files.iter().for_each(|(name, bytes)| std::fs::write(dir.join(name), bytes).expect("a file"));
+}
+
+/// How many records end within the first `len` bytes of `file`, all earlier files being whole.
+fn prefix(ends: &[(usize, usize)], file: usize, len: usize) -> u64 {
+    ends.iter().filter(|(of, end)| *of < file || (*of == file && *end <= len)).count() as u64
+}
+
+#[test]
+fn truncated_at_every_byte_it_ends_before_the_cut() {
+    let (files, ends) = two_files();
+    let dir = lay_out(&files);
+    for (index, (_, bytes)) in files.iter().enumerate() {
+        for len in 0..=bytes.len() {
+            let mut cut = files.clone();
+            cut[index].1.truncate(len);
+            write(dir.path(), &cut);
+            let whole = len == bytes.len();
+            let expected = if whole { 9 } else { prefix(&ends, index, len) };
+            let later = index == 0 && !whole;
+            if later && len < 64 {
+                // The second file shows that the first one's head was durable.
+                let gap = replay(dir.path(), 0);
+                assert!(
+                    matches!(gap, Err(ReplayError::Data(DataError::JournalGap { .. }))),
+                    "{len}: {gap:?}"
+                );
+                continue;
+            }
+            let (replay, found) = replay(dir.path(), 0).expect("a replay");
+            assert_eq!(found, fresh(expected), "file {index} cut at {len}");
+            assert_eq!(replay.last, Sequence(expected));
+        }
+    }
+}
+
+#[test]
+fn with_any_bit_flipped_it_ends_before_the_record() {
+    let (files, ends) = two_files();
+    let dir = lay_out(&files);
+    for (index, (name, bytes)) in files.iter().enumerate() {
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            std::fs::write(dir.path().join(name), &flipped).expect("a file");
+            let outcome = replay(dir.path(), 0);
+            if at < 64 {
+                assert!(matches!(outcome, Err(ReplayError::Data(_))), "head of {index} at {at}: {outcome:?}");
+                continue;
+            }
+            let (replay, found) = outcome.expect("a replay");
+            assert_eq!(found, fresh(prefix(&ends, index, at)), "file {index} flipped at {at}");
+            assert!(replay.cut.is_some());
+        }
+        std::fs::write(dir.path().join(name), bytes).expect("a file");
+    }
+}
+
+/// Zeros where a record was, as a lost write leaves them in a preallocated file.
+#[test]
+fn a_lost_write_in_the_middle_ends_it_there() {
+    let (mut files, ends) = two_files();
+    files[0].1[ends[1].1..ends[2].1].fill(0);
+    let dir = lay_out(&files);
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!(found, fresh(2));
+    let journal = start(replayed, dir.path(), 2);
+    assert_eq!(append(&journal, 3), Sequence(3));
+    journal.sync(Sequence(3)).expect("a sync");
+    drop(journal);
+    assert_eq!(replay(dir.path(), 0).expect("a replay").1, fresh(3), "the old tail is back");
+}
+
+/// At each record's edge, continue with other records and stop again: nothing of the old tail may follow them.
+#[test]
+fn after_a_cut_the_old_tail_never_returns() {
+    let (files, ends) = two_files();
+    for (number, (index, end)) in ends.iter().enumerate() {
+        for len in [end - 1, *end] {
+            let mut cut = files.clone();
+            // The cut is damage, and everything behind it is still there.
+            if let Some(byte) = cut[*index].1.get_mut(len) {
+                *byte ^= 0x55;
+            } else if *index == 0 {
+                continue;
+            }
+            let dir = lay_out(&cut);
+            let expected = number as u64 + u64::from(len == *end);
+            let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+            assert_eq!(found, fresh(expected));
+            let journal = start(replayed, dir.path(), 2);
+            assert_eq!(journal.last(), Sequence(expected));
+            // One record takes the place of the first lost one; those after it were good bytes of the old epoch.
+            append(&journal, expected + 1);
+            journal.sync(Sequence(expected + 1)).expect("a sync");
+            drop(journal);
+            let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+            assert_eq!(found, fresh(expected + 1), "after a cut at {len} of file {index}");
+            assert_eq!(replayed.cut, None);
+            let journal = start(replayed, dir.path(), 3);
+            append(&journal, expected + 2);
+            journal.write_out();
+            drop(journal);
+            assert_eq!(replay(dir.path(), 0).expect("a replay").1, fresh(expected + 2));
+        }
+    }
+}
+
+/// The truncation after a cut was lost, and a newer file begins where the old records do.
+#[test]
+fn a_newer_file_overrules_records_behind_a_cut() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files[..1]);
+    let stale = std::fs::read(dir.path().join(&files[0].0)).expect("the file");
+    let wants_stream = &mut |_: &StreamRun| true;
+    let (mut replayed, _) = replay_with(dir.path(), 0, wants_stream).expect("a replay");
+    // Cut after record 3, as a denied stream would do it.
+    replayed.last = Sequence(3);
+    let journal = start(replayed, dir.path(), 2);
+    append(&journal, 4);
+    journal.sync(Sequence(4)).expect("a sync");
+    drop(journal);
+    std::fs::write(dir.path().join(&files[0].0), stale).expect("the old bytes are back");
+    let (_, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!(found, fresh(4));
+}
+
+#[test]
+fn a_record_waits_for_its_streams() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = new_journal(dir.path());
+    for number in 1..=4 {
+        let run = StreamRun {
+            segment: SegmentId(1 << 40),
+            run_offset: number,
+            stored_len: 1,
+            run_len: 1,
+            form: 0,
+            check: 0,
+        };
+        let data = data(number);
+        let append = journal.begin(&data, Urgency::Normal).expect("a place");
+        append.commit(&Changes { streams: vec![run], ..changes(number) });
+    }
+    journal.sync(Sequence(4)).expect("a sync");
+    drop(journal);
+    let (replayed, found) = replay_with(dir.path(), 0, &mut |run| run.run_offset != 3).expect("a replay");
+    assert_eq!(found, fresh(2));
+    assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("stream")), "{:?}", replayed.cut);
+    let (_, found) =
+        replay_with(dir.path(), 3, &mut |run| run.run_offset > 3).expect("applied ones are not asked");
+    assert_eq!(found, [(1, false), (2, false), (3, false), (4, true)]);
+    let journal = start(replayed, dir.path(), 2);
+    append(&journal, 3);
+    journal.sync(Sequence(3)).expect("a sync");
+    drop(journal);
+    assert_eq!(replay(dir.path(), 0).expect("a replay").1, fresh(3));
+}
+
+#[test]
+fn what_was_applied_may_be_gone() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files[1..]);
+    let expected = vec![(6, false), (7, true), (8, true), (9, true)];
+    assert_eq!(replay(dir.path(), 6).expect("a replay").1, expected);
+    assert_eq!(replay(dir.path(), 5).expect("a replay").1.len(), 4);
+    let gap = replay(dir.path(), 4);
+    let needed = |gap| match gap {
+        Err(ReplayError::Data(DataError::JournalGap { needed, found, .. })) => Some((needed.0, found)),
+        _ => None,
+    };
+    assert_eq!(needed(gap), Some((5, Some(Sequence(6)))));
+}
+
+#[test]
+fn an_empty_directory_continues_after_what_was_applied() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (replayed, found) = replay(dir.path(), 41).expect("a replay");
+    assert!(found.is_empty());
+    let journal = start(replayed, dir.path(), 9);
+    assert_eq!(append(&journal, 42), Sequence(42));
+}
+
+#[test]
+fn damage_among_applied_records_costs_nothing_but_keeps_their_data() {
+    let (mut files, ends) = two_files();
+    files[0].1[ends[1].1 + 3] ^= 1;
+    let dir = lay_out(&files);
+    let (replayed, found) = replay(dir.path(), 5).expect("a replay");
+    assert_eq!(found, [(1, false), (2, false), (6, true), (7, true), (8, true), (9, true)]);
+    let first: JournalFile = replayed.files[0];
+    assert_eq!((first.len as usize, first.last), (files[0].1.len(), Sequence(5)));
+    let journal = start(replayed, dir.path(), 2);
+    let kept = journal.read(first.segment, 0, first.len as u32).expect("the data of applied records");
+    assert_eq!(kept, files[0].1);
+    let outcome = replay(lay_out(&files[..1]).path(), 4);
+    assert!(matches!(outcome, Err(ReplayError::Data(DataError::JournalGap { .. }))), "{outcome:?}");
+}
+
+#[test]
+fn a_damaged_head_is_kept_only_where_all_was_applied() {
+    let (mut files, _) = two_files();
+    files[0].1[20] ^= 1;
+    let dir = lay_out(&files);
+    let (replayed, found) = replay(dir.path(), 7).expect("a replay");
+    assert_eq!(found, [(6, false), (7, false), (8, true), (9, true)]);
+    assert_eq!(replayed.files.len(), 2);
+    let journal = start(replayed, dir.path(), 2);
+    let opaque = journal.files()[0];
+    assert_eq!(opaque.last, Sequence(5));
+    assert_eq!(journal.read(opaque.segment, 0, opaque.len as u32).expect("its bytes"), files[0].1);
+    assert!(replay(lay_out(&files).path(), 4).is_err());
+}
+
+#[test]
+fn files_of_another_volume_or_a_newer_release_are_left_alone() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let other = Journal::replay::<()>(
+        dir.path(),
+        forebay_types::VolumeId([4; 16]),
+        Sequence(0),
+        &mut |_| true,
+        &mut |_| Ok(()),
+    );
+    assert!(matches!(other, Err(ReplayError::Data(DataError::Format { .. }))), "{other:?}");
+    assert_eq!(replay(dir.path(), 0).expect("a replay").1, fresh(9));
+    let mut newer = files[1].1.clone();
+    newer[8] = 2;
+    let crc = RecordHead::data_crc(&newer[..52]).to_le_bytes();
+    newer[52..56].copy_from_slice(&crc);
+    std::fs::write(dir.path().join(&files[1].0), newer).expect("a file of version 2");
+    let newer = replay(dir.path(), 0).expect_err("a newer version").to_string();
+    assert!(newer.contains("format version 2"), "{newer}");
+}
+
+#[test]
+fn records_of_an_older_epoch_do_not_follow_newer_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let empty = replay(dir.path(), 0).expect("a replay").0;
+    let journal = start(empty, dir.path(), 7);
+    append(&journal, 1);
+    journal.sync(Sequence(1)).expect("a sync");
+    drop(journal);
+    let replayed = replay(dir.path(), 0).expect("a replay").0;
+    let journal = start(replayed, dir.path(), 6);
+    append(&journal, 2);
+    journal.sync(Sequence(2)).expect("a sync");
+    drop(journal);
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!(found, fresh(1));
+    assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("older epoch")), "{:?}", replayed.cut);
+}
+
+#[test]
+fn a_file_that_got_no_head_is_not_part_of_it() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let unborn = log_path(dir.path(), SegmentId(u64::MAX));
+    std::fs::write(&unborn, vec![0; 4096]).expect("a file");
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!((found, replayed.cut.as_deref()), (fresh(9), None));
+    assert!(unborn.exists(), "a replay changes nothing");
+    drop(start(replayed, dir.path(), 2));
+    assert!(!unborn.exists());
+}
+
+#[test]
+fn a_refusal_of_the_visitor_names_the_record() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let refused = Journal::replay(dir.path(), VOLUME, Sequence(0), &mut |_| true, &mut |record| {
+        if record.sequence == Sequence(4) { Err("no") } else { Ok(()) }
+    });
+    let sequence = match refused {
+        Err(ReplayError::Visit { sequence, source: "no" }) => Some(sequence),
+        _ => None,
+    };
+    assert_eq!(sequence, Some(Sequence(4)));
+}
