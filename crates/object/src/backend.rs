@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use crate::{ObjectError, Patience, StoreUrl};
 
-/// Names one version of an object: two puts under one key have different tags. Opaque; comparable only within one store.
+/// Names one version of an object: two different contents put under one key have different tags (of equal contents, S3's have the same
+/// one). Opaque; comparable only within one store.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ETag(pub String);
 
@@ -83,7 +84,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// `AlreadyExists` when nothing was expected and something is there; `PreconditionFailed` when another version is there, or
-    /// none. After a transient error the object may be replaced or not.
+    /// none. After a transient error the object may be replaced or not. When an answer was lost and somebody else replaced the
+    /// object before this call could look, `PreconditionFailed` may be said of a put that took place: a caller for whom this
+    /// matters puts something into the content by which it knows its own.
     fn put_if(&self, key: &str, bytes: Bytes, expected: &Expected) -> Result<PutOutcome, ObjectError>;
 
     /// Reads exactly the bytes of a range. Meant for objects that are never replaced.

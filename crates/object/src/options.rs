@@ -1,6 +1,6 @@
 //! How a store is reached and how long a call waits for it.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 /// How long a call goes on when the store does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,7 +17,7 @@ pub enum Patience {
 pub struct Limits {
     /// No new attempt begins this long after the first.
     pub total: Duration,
-    /// One attempt may take this long, and a second more for each 512 KiB it moves.
+    /// One attempt may take this long, and a second more for each 512 KiB it moves; the answer to a read begins without that second.
     pub attempt: Duration,
     /// The wait before the second attempt; it doubles with each one after that, and up to half of it is taken off at random.
     pub first_wait: Duration,
@@ -53,6 +53,10 @@ pub struct StoreOptions {
     pub allow_http: bool,
     /// Whether the bucket is in the path of a URL (`true`) or in the host name. By default in the path where an endpoint is given.
     pub path_style: Option<bool>,
+    /// The credentials file, instead of what `AWS_SHARED_CREDENTIALS_FILE` names, or `~/.aws/credentials`.
+    pub credentials_file: Option<PathBuf>,
+    /// The profile in it, instead of what `AWS_PROFILE` names, or `default`.
+    pub profile: Option<String>,
     /// Further settings by the names of the crate `object_store`, such as `("aws_sse_kms_key_id", "…")`.
     pub extra: Vec<(String, String)>,
     /// Directory stores only: make the directory where it is missing.
@@ -74,6 +78,8 @@ impl Default for StoreOptions {
             region: None,
             allow_http: false,
             path_style: None,
+            credentials_file: None,
+            profile: None,
             extra: Vec::new(),
             create_directory: false,
             patience: Patience::default(),

@@ -9,6 +9,7 @@ use object_store::{
     Error,
     client::{HttpError, HttpErrorKind},
 };
+use tokio::time::error::Elapsed;
 
 use crate::{Ability, ErrorKind};
 
@@ -23,8 +24,10 @@ pub(super) struct Failure {
     pub(super) source: Error,
 }
 
-const UNAUTHENTICATED: [&str; 8] = [
+const UNAUTHENTICATED: [&str; 9] = [
     "InvalidAccessKeyId",
+    // versitygw's word for the same.
+    "XAdminUserNotFound",
     "SignatureDoesNotMatch",
     "ExpiredToken",
     "InvalidToken",
@@ -50,7 +53,13 @@ pub(super) fn classify(error: Error) -> Failure {
     let failed_to_send = transport == Some(HttpErrorKind::Connect);
     let again = conflict || matches!(kind, ErrorKind::Unreachable | ErrorKind::Throttled);
     let uncertain = kind == ErrorKind::Unreachable && !failed_to_send;
-    Failure { kind, again, uncertain, detail: detail(status, code.as_deref(), text), source: error }
+    Failure {
+        kind,
+        again,
+        uncertain,
+        detail: detail(status, code.as_deref(), transport, text),
+        source: error,
+    }
 }
 
 fn kind(
@@ -99,11 +108,12 @@ fn kind(
     }
 }
 
-fn detail(status: Option<u16>, code: Option<&str>, text: String) -> String {
+fn detail(status: Option<u16>, code: Option<&str>, transport: Option<HttpErrorKind>, text: String) -> String {
     let message = between(&text, "<Message>", "</Message>");
     match (status, code, message) {
         (Some(status), Some(code), Some(message)) => format!("HTTP {status} {code}: {message}"),
         (Some(status), Some(code), None) => format!("HTTP {status} {code}"),
+        _ if transport == Some(HttpErrorKind::Timeout) => format!("no answer in time: {text}"),
         _ => text,
     }
 }
@@ -125,6 +135,9 @@ fn transport(error: &Error) -> Option<HttpErrorKind> {
     while let Some(cause) = source {
         if let Some(http) = cause.downcast_ref::<HttpError>() {
             return Some(http.kind());
+        }
+        if cause.is::<Elapsed>() {
+            return Some(HttpErrorKind::Timeout);
         }
         source = cause.source();
     }

@@ -75,8 +75,10 @@ fn s3(bucket: &str, options: &StoreOptions) -> Result<Connection, String> {
         .with_client_options(client);
 
     let profile =
-        env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into());
-    let credentials = Arc::new(Credentials::new(given, credentials_file(), profile));
+        options.profile.clone().or_else(|| env::var("AWS_PROFILE").ok()).filter(|name| !name.is_empty());
+    let profile = profile.unwrap_or_else(|| "default".into());
+    let file = options.credentials_file.clone().or_else(credentials_file);
+    let credentials = Arc::new(Credentials::new(given, file, profile));
     let credentials = (!unsigned && (credentials.is_some() || !from_elsewhere)).then_some(credentials);
     if let Some(credentials) = &credentials {
         builder = builder.with_credentials(Arc::clone(credentials) as _);

@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::random;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use crate::{Limits, random};
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,13 +25,13 @@ impl Gate {
     }
 
     /// The store asked for fewer requests. Answers to requests sent before the pause began do not prolong it.
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, limits: Limits) {
         let mut state = self.0.lock();
         let now = Instant::now();
         if state.until.is_some_and(|until| until > now) {
             return;
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << state.level.min(8)).min(LONGEST_PAUSE);
+        let pause = limits.first_wait.saturating_mul(2 << state.level.min(8)).min(limits.longest_wait);
         state.until = Some(now + pause.mul_f64(0.75 + random::fraction() / 2.0));
         state.level = (state.level + 1).min(8);
     }
@@ -43,5 +40,31 @@ impl Gate {
     pub(super) fn open(&self) {
         let mut state = self.0.lock();
         state.level = state.level.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_is_for_everybody_and_grows_only_once_it_is_over() {
+        let hours = Duration::from_hours;
+        let limits = Limits { first_wait: hours(1), longest_wait: hours(9), ..Limits::QUICK };
+        let gate = Gate::default();
+        assert_eq!(gate.wait(), Duration::ZERO);
+        gate.close(limits);
+        let wait = gate.wait();
+        assert!(wait > hours(1) && wait < hours(3), "{wait:?}");
+        gate.close(limits);
+        assert!(gate.wait() <= wait);
+        assert_eq!(gate.0.lock().level, 1);
+        gate.0.lock().until = None;
+        gate.close(limits);
+        assert!(gate.wait() > hours(2));
+        gate.open();
+        gate.open();
+        gate.open();
+        assert_eq!(gate.0.lock().level, 0);
     }
 }

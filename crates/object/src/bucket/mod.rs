@@ -30,6 +30,8 @@ use crate::{
 
 /// Entries in a page of a listing.
 const PAGE: usize = 1000;
+/// What one attempt to read an object of unknown size is given time for.
+const LARGEST_READ: u64 = 64 << 20;
 /// The largest file that is sent in one put.
 const LARGEST_FILE: u64 = 1 << 30;
 
@@ -150,6 +152,24 @@ impl BucketStore {
         Ok(Meta { key, size: meta.size, etag, modified: SystemTime::from(meta.last_modified) })
     }
 
+    /// Reads an object or part of it. The answer must begin as soon as that to a request without a body.
+    async fn read(
+        &self,
+        location: &Location,
+        options: GetOptions,
+    ) -> Result<(ObjectMeta, Bytes), object_store::Error> {
+        let begin =
+            tokio::time::timeout(self.limits().attempt, self.shared.client.get_opts(location, options));
+        let got = match begin.await {
+            Ok(begun) => begun?,
+            Err(elapsed) => {
+                return Err(object_store::Error::Generic { store: "bucket", source: Box::new(elapsed) });
+            }
+        };
+        let meta = got.meta.clone();
+        got.bytes().await.map(|bytes| (meta, bytes))
+    }
+
     fn error(
         &self,
         kind: ErrorKind,
@@ -195,8 +215,8 @@ impl Backend for BucketStore {
         let location = self.location(operation, key)?;
         let length = range.end - range.start;
         let options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-        let bytes = Request::new(self, operation, key, length)
-            .run(|| async { self.shared.client.get_opts(&location, options.clone()).await?.bytes().await })?;
+        let bytes =
+            Request::new(self, operation, key, length).run(|| self.read(&location, options.clone()))?.1;
         if bytes.len() as u64 == length {
             return Ok(bytes);
         }
@@ -206,11 +226,8 @@ impl Backend for BucketStore {
 
     fn get(&self, key: &str) -> Result<(Bytes, ETag), ObjectError> {
         let location = self.location(Operation::Get, key)?;
-        let (meta, bytes) = Request::new(self, Operation::Get, key, 64 << 20).run(|| async {
-            let got = self.shared.client.get_opts(&location, GetOptions::default()).await?;
-            let meta = got.meta.clone();
-            got.bytes().await.map(|bytes| (meta, bytes))
-        })?;
+        let (meta, bytes) = Request::new(self, Operation::Get, key, LARGEST_READ)
+            .run(|| self.read(&location, GetOptions::default()))?;
         if bytes.len() as u64 != meta.size {
             let detail = format!("its size is {}, but {} bytes came", meta.size, bytes.len());
             return Err(self.error(ErrorKind::Corrupt, Operation::Get, key, detail));

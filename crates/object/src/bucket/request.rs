@@ -91,7 +91,8 @@ impl<'a> Request<'a> {
         let limit = self.store.limits().attempt + Duration::from_secs(self.bytes / BYTES_A_SECOND);
         let Ok(result) = tokio::time::timeout(limit, attempt()).await else {
             self.uncertain.set(true);
-            let error = self.error(ErrorKind::Unreachable, format!("no answer within {} s", limit.as_secs()));
+            let error =
+                self.error(ErrorKind::Unreachable, format!("no answer in time: {} s", limit.as_secs()));
             return Err(Failed { error, again: true, stamp });
         };
         let failure = match result {
@@ -102,7 +103,7 @@ impl<'a> Request<'a> {
             Err(error) => classify(error),
         };
         if failure.kind == ErrorKind::Throttled {
-            shared.gate.close();
+            shared.gate.close(self.store.limits());
         }
         if failure.uncertain {
             self.uncertain.set(true);

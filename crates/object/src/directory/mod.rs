@@ -43,7 +43,7 @@ pub struct DirectoryStore {
     root: PathBuf,
     url: StoreUrl,
     files: OpenFiles,
-    /// Held shared while a put needs directories to stay, alone while empty ones are removed. The set holds those directories
+    /// Held shared while a put or a deletion needs directories to stay, alone while empty ones are removed. The set holds those directories
     /// whose own names are known to be durable.
     durable_dirs: RwLock<Mutex<HashSet<PathBuf>>>,
 }
@@ -196,13 +196,28 @@ impl DirectoryStore {
         let _lock = self.exclusive().map_err(|error| ("locking the store", error))?;
         self.files.forget(key);
         let path = self.path(key);
-        match fs::remove_file(&path) {
-            Err(error) if is_absence(&error) && self.is_there() => return Ok(()),
-            other => other.map_err(|error| ("unlinking", error))?,
-        }
         let parent = path.parent().unwrap_or(&self.root);
-        sync_dir(parent, Point::OBJECT_NAME).map_err(|error| ("making the deletion durable", error))?;
+        {
+            let _stay = self.durable_dirs.read();
+            match fs::remove_file(&path) {
+                Err(error) if is_absence(&error) && self.is_there() => return Ok(()),
+                other => other.map_err(|error| ("unlinking", error))?,
+            }
+            self.sync_nearest(parent).map_err(|error| ("making the deletion durable", error))?;
+        }
         self.remove_empty(parent);
+        Ok(())
+    }
+
+    /// Makes a deletion in `dir` durable. If another process removed the directory meanwhile, because it became empty, that removal
+    /// is what must be durable.
+    fn sync_nearest(&self, dir: &Path) -> io::Result<()> {
+        for dir in dir.ancestors().take_while(|dir| dir.starts_with(&self.root)) {
+            match sync_dir(dir, Point::OBJECT_NAME) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_there() => {}
+                other => return other,
+            }
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use forebay_env::durable::{Point, sync_dir, sync_file};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{AtFlags, CWD, FlockOperation, RenameFlags, flock, linkat, renameat_with};
 
 use super::DirectoryStore;
 use crate::random;
@@ -59,7 +59,8 @@ impl Publication<'_> {
 fn link_or_copy(store: &DirectoryStore, source: &Path, target: &Path) -> Result<Metadata, Failure> {
     let mut file = File::open(source).map_err(|error| ("opening the file to put", error))?;
     sync_file(&file, Point::OBJECT_DATA).map_err(|error| ("making the file to put durable", error))?;
-    let linked = in_directory(store, target, || fs::hard_link(source, target));
+    let linked =
+        in_directory(store, target, || Ok(linkat(CWD, source, CWD, target, AtFlags::SYMLINK_FOLLOW)?));
     match linked {
         Ok(()) => file.metadata().map_err(|error| ("reading back", error)),
         Err((_, error)) if error.kind() == io::ErrorKind::CrossesDevices || cannot_link(&error) => {
