@@ -1,0 +1,62 @@
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{ReadError, key::Object};
+
+/// One request to the store for missing chunks that follow each other, and those who wait for it.
+pub(crate) struct Flight<E> {
+    pub object: Object,
+    pub chunks: Range<u32>,
+    /// Made for no reader yet.
+    ahead: bool,
+    /// A reader waited for it.
+    joined: AtomicBool,
+    outcome: Mutex<Option<Result<Bytes, ReadError<E>>>>,
+    landed: Condvar,
+}
+
+impl<E: Clone> Flight<E> {
+    pub(crate) fn new(object: Object, chunks: Range<u32>, ahead: bool) -> Arc<Flight<E>> {
+        let (joined, outcome, landed) = (AtomicBool::new(false), Mutex::new(None), Condvar::new());
+        Arc::new(Flight { object, chunks, ahead, joined, outcome, landed })
+    }
+
+    /// The bytes of the object that it brings.
+    pub(crate) fn bytes(&self) -> Range<u64> {
+        self.object.bytes(&self.chunks)
+    }
+
+    /// Whether no reader has asked for what it brings.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.ahead && !self.joined.load(Relaxed)
+    }
+
+    pub(crate) fn join(&self) {
+        self.joined.store(true, Relaxed);
+    }
+
+    /// Gives the outcome to all who wait and will. The first one counts.
+    pub(crate) fn land(&self, outcome: Result<Bytes, ReadError<E>>) {
+        self.outcome.lock().get_or_insert(outcome);
+        self.landed.notify_all();
+    }
+
+    /// Waits for the outcome. Not for the thread that has to bring it.
+    pub(crate) fn wait(&self) -> Result<Bytes, ReadError<E>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(outcome) = &*outcome {
+                return outcome.clone();
+            }
+            self.landed.wait(&mut outcome);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use forebay_types::{Epoch, ObjectId};
+
+use crate::{CHUNK_BYTES, ObjectKey, key::ChunkKey};
+
+/// Bytes of a header in a slab's table.
+pub(crate) const HEADER_BYTES: usize = 128;
+/// Payload bytes that share a checksum: a small read verifies this much, not a chunk.
+pub(crate) const GRAIN_BYTES: usize = 16 * 1024;
+const GRAINS: usize = CHUNK_BYTES as usize / GRAIN_BYTES;
+const MAGIC: [u8; 8] = *b"FBCHUNK\0";
+const VERSION: u16 = 1;
+const CRC_AT: usize = HEADER_BYTES - 4;
+const GRAINS_AT: usize = 40;
+
+/// What a slot holds: which chunk, how long it is, and the CRC32C of each grain of its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChunkHeader {
+    pub key: ChunkKey,
+    /// Payload bytes, from 1 to `CHUNK_BYTES`.
+    pub len: u32,
+    grains: [u32; GRAINS],
+}
+
+impl ChunkHeader {
+    /// The header for `payload`, which is 1 to `CHUNK_BYTES` long.
+    pub(crate) fn of(key: ChunkKey, payload: &[u8]) -> ChunkHeader {
+        let mut grains = [0; GRAINS];
+        for (crc, grain) in grains.iter_mut().zip(payload.chunks(GRAIN_BYTES)) {
+            *crc = crc32c::crc32c(grain);
+        }
+        ChunkHeader { key, len: payload.len() as u32, grains }
+    }
+
+    /// Whether `bytes`, which begin at `offset` (a multiple of a grain) of the payload and end on a grain or at its end, check.
+    pub(crate) fn verifies(&self, offset: usize, bytes: &[u8]) -> bool {
+        let expected = &self.grains[(offset / GRAIN_BYTES).min(GRAINS)..];
+        bytes.len().div_ceil(GRAIN_BYTES) <= expected.len()
+            && bytes.chunks(GRAIN_BYTES).zip(expected).all(|(grain, crc)| crc32c::crc32c(grain) == *crc)
+    }
+
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.len.to_le_bytes());
+        out[16..24].copy_from_slice(&self.key.object.epoch.0.to_le_bytes());
+        out[24..32].copy_from_slice(&self.key.object.id.0.to_le_bytes());
+        out[32..36].copy_from_slice(&self.key.index.to_le_bytes());
+        for (place, crc) in out[GRAINS_AT..].chunks_exact_mut(4).zip(self.grains) {
+            place.copy_from_slice(&crc.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out[..CRC_AT]);
+        out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// The header in `bytes`; `None` where they are not one, of this version, whole.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ChunkHeader> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.try_into().ok()?;
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if bytes[..8] != MAGIC || u32_at(CRC_AT) != crc32c::crc32c(&bytes[..CRC_AT]) {
+            return None;
+        }
+        let len = u32_at(12);
+        if bytes[8..10] != VERSION.to_le_bytes() || len == 0 || u64::from(len) > CHUNK_BYTES {
+            return None;
+        }
+        let mut grains = [0; GRAINS];
+        grains.iter_mut().enumerate().for_each(|(i, crc)| *crc = u32_at(GRAINS_AT + 4 * i));
+        let object = ObjectKey { epoch: Epoch(u64_at(16)), id: ObjectId(u64_at(24)) };
+        Some(ChunkHeader { key: ChunkKey { object, index: u32_at(32) }, len, grains })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> ChunkKey {
+        ChunkKey { object: ObjectKey { epoch: Epoch(3), id: ObjectId(0x1122_3344_5566_7788) }, index: 9 }
+    }
+
+    #[test]
+    fn a_header_comes_back_and_any_flipped_bit_is_noticed() {
+        let payload = vec![7; 40_000];
+        let header = ChunkHeader::of(key(), &payload);
+        let bytes = header.encode();
+        assert_eq!(ChunkHeader::decode(&bytes), Some(header));
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ChunkHeader::decode(&flipped), None, "bit {bit}");
+        }
+        assert_eq!(ChunkHeader::decode(&bytes[..127]), None);
+        assert_eq!(ChunkHeader::decode(&[0; HEADER_BYTES]), None);
+    }
+
+    #[test]
+    fn grains_are_verified_one_by_one() {
+        let mut payload: Vec<u8> = (0..40_000_u32).map(|i| (i % 251) as u8).collect();
+        let header = ChunkHeader::of(key(), &payload);
+        assert!(header.verifies(0, &payload));
+        payload[20_000] ^= 1;
+        assert!(header.verifies(0, &payload[..GRAIN_BYTES]));
+        assert!(!header.verifies(GRAIN_BYTES, &payload[GRAIN_BYTES..2 * GRAIN_BYTES]));
+        assert!(header.verifies(2 * GRAIN_BYTES, &payload[2 * GRAIN_BYTES..]));
+        assert!(!header.verifies(0, &vec![0; CHUNK_BYTES as usize + 1]));
+    }
+}

@@ -1,0 +1,272 @@
+//! Which chunk is in which slot, and which one leaves next. No I/O, no locks; the owner of the index has the lock.
+//!
+//! A slot is *free*, *reserved* (being written or erased, named by nobody) or *published* (in the table and in one queue).
+//! `version` changes whenever a slot stops being published, so a reader that finds the version unchanged after its
+//! read knows that the slot was not used for anything else in between.
+
+use forebay_types::{Epoch, ObjectId};
+
+use crate::{
+    ObjectKey,
+    key::ChunkKey,
+    queue::{Ghosts, NONE, Place, Queue},
+    table::Table,
+};
+
+/// Uses that are counted, above which more make no difference.
+const MAX_USES: u8 = 3;
+
+/// 40 bytes; with 8 of the table, 8 of the ghosts and 4 of the free list, a chunk costs at most 60 bytes of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    object: ObjectKey,
+    index: u32,
+    len: u32,
+    version: u32,
+    pub(crate) newer: u32,
+    pub(crate) older: u32,
+    uses: u8,
+    place: Place,
+    /// Fetched ahead of any reader: the first use is the one it was fetched for.
+    ahead: bool,
+}
+
+impl Slot {
+    fn key(&self) -> ChunkKey {
+        ChunkKey { object: self.object, index: self.index }
+    }
+}
+
+const FREE: Slot = Slot {
+    object: ObjectKey { epoch: Epoch(0), id: ObjectId(0) },
+    index: 0,
+    len: 0,
+    version: 0,
+    newer: NONE,
+    older: NONE,
+    uses: 0,
+    place: Place::Nowhere,
+    ahead: false,
+};
+
+/// Where a chunk was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub slot: u32,
+    pub version: u32,
+    pub len: u32,
+}
+
+pub(crate) struct Index {
+    /// Those used so far, at most `limit`.
+    slots: Vec<Slot>,
+    limit: u32,
+    free: Vec<u32>,
+    table: Table,
+    small: Queue,
+    main: Queue,
+    ghosts: Ghosts,
+    /// No published chunk has a higher index.
+    highest: u32,
+    used_bytes: u64,
+    evictions: u64,
+}
+
+impl Index {
+    pub(crate) fn new(limit: u32) -> Index {
+        Index {
+            slots: Vec::new(),
+            limit,
+            free: Vec::new(),
+            table: Table::new(limit),
+            small: Queue::new(),
+            main: Queue::new(),
+            ghosts: Ghosts::new(limit),
+            highest: 0,
+            used_bytes: 0,
+            evictions: 0,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub(crate) fn chunks(&self) -> u64 {
+        u64::from(self.small.len() + self.main.len())
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
+    }
+
+    /// Slots that the small queue aims at.
+    pub(crate) fn small_target(&self) -> u32 {
+        (self.limit / 10).max(1)
+    }
+
+    pub(crate) fn find(&self, key: ChunkKey) -> Option<Found> {
+        let slot = self.table.find(key.hash64(), |slot| self.slots[slot as usize].key() == key)?;
+        let Slot { version, len, .. } = self.slots[slot as usize];
+        Some(Found { slot, version, len })
+    }
+
+    /// Whether the slot still holds what was found there.
+    pub(crate) fn unchanged(&self, found: Found) -> bool {
+        self.slots[found.slot as usize].version == found.version
+    }
+
+    /// Counts a use of what was found, if it is still there.
+    pub(crate) fn used(&mut self, found: Found) {
+        if self.unchanged(found) {
+            let slot = &mut self.slots[found.slot as usize];
+            match slot.ahead {
+                true => slot.ahead = false,
+                false => slot.uses = (slot.uses + 1).min(MAX_USES),
+            }
+        }
+    }
+
+    /// A slot to write to: a free one, or the one whose chunk leaves for it. `None` if all are reserved.
+    pub(crate) fn reserve(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if (self.slots.len() as u32) < self.limit {
+            self.slots.push(FREE);
+            return Some(self.slots.len() as u32 - 1);
+        }
+        let victim = self.victim()?;
+        self.withdraw(victim);
+        self.evictions += 1;
+        Some(victim)
+    }
+
+    /// The next chunk to leave. Terminates because each pass over a slot that stays takes a use from it.
+    fn victim(&mut self) -> Option<u32> {
+        loop {
+            let from_small = self.small.len() > self.small_target() || self.main.tail().is_none();
+            if let Some(slot) = self.small.tail().filter(|_| from_small) {
+                if self.slots[slot as usize].uses == 0 {
+                    self.ghosts.remember(self.slots[slot as usize].key().hash64());
+                    return Some(slot);
+                }
+                self.small.unlink(&mut self.slots, slot);
+                self.slots[slot as usize].uses = 0;
+                self.enqueue(slot, Place::Main);
+            } else {
+                let slot = self.main.tail()?;
+                if self.slots[slot as usize].uses == 0 {
+                    return Some(slot);
+                }
+                self.slots[slot as usize].uses -= 1;
+                self.main.unlink(&mut self.slots, slot);
+                self.enqueue(slot, Place::Main);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, slot: u32, place: Place) {
+        self.slots[slot as usize].place = place;
+        match place {
+            Place::Small => self.small.push(&mut self.slots, slot),
+            Place::Main => self.main.push(&mut self.slots, slot),
+            Place::Nowhere => {}
+        }
+    }
+
+    /// From published to reserved.
+    fn withdraw(&mut self, slot: u32) {
+        let Slot { place, len, .. } = self.slots[slot as usize];
+        match place {
+            Place::Small => self.small.unlink(&mut self.slots, slot),
+            Place::Main => self.main.unlink(&mut self.slots, slot),
+            Place::Nowhere => return,
+        }
+        let hash = self.slots[slot as usize].key().hash64();
+        self.table.remove(hash, slot, |other| self.slots[other as usize].key().hash64());
+        let entry = &mut self.slots[slot as usize];
+        entry.version = entry.version.wrapping_add(1);
+        entry.place = Place::Nowhere;
+        self.used_bytes -= u64::from(len);
+    }
+
+    /// From reserved to free.
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// From reserved to published; false, and still reserved, if another slot has the chunk.
+    pub(crate) fn publish(&mut self, slot: u32, key: ChunkKey, len: u32, ahead: bool) -> bool {
+        if self.find(key).is_some() {
+            return false;
+        }
+        let place = if self.ghosts.recall(key.hash64()) { Place::Main } else { Place::Small };
+        self.publish_in(place, slot, key, len, ahead);
+        true
+    }
+
+    fn publish_in(&mut self, place: Place, slot: u32, key: ChunkKey, len: u32, ahead: bool) {
+        let entry = &mut self.slots[slot as usize];
+        *entry = Slot { object: key.object, index: key.index, len, uses: 0, ahead, ..*entry };
+        self.highest = self.highest.max(key.index);
+        self.used_bytes += u64::from(len);
+        self.table.insert(key.hash64(), slot);
+        self.enqueue(slot, place);
+    }
+
+    /// Takes up what slot `slot` held when the cache was closed. For an index on which nothing else was done yet.
+    /// What was cached longer than this run lasts has shown its worth: it goes to the main queue.
+    pub(crate) fn recover(&mut self, slot: u32, key: ChunkKey, len: u32) {
+        if slot >= self.limit || self.find(key).is_some() {
+            return;
+        }
+        if slot as usize >= self.slots.len() {
+            self.slots.resize(slot as usize + 1, FREE);
+        }
+        self.publish_in(Place::Main, slot, key, len, false);
+    }
+
+    /// To be called once after the last `recover`: lists the free slots.
+    pub(crate) fn recovered(&mut self) {
+        let unused = |slot: &u32| self.slots[*slot as usize].place == Place::Nowhere;
+        self.free = (0..self.slots.len() as u32).rev().filter(unused).collect();
+    }
+
+    /// Takes a chunk out; its slot is then reserved, and to be released.
+    pub(crate) fn remove(&mut self, key: ChunkKey) -> Option<u32> {
+        let slot = self.find(key)?.slot;
+        self.withdraw(slot);
+        Some(slot)
+    }
+
+    /// Takes all chunks of an object out; their slots are then reserved, and to be released.
+    ///
+    /// Looks for each index that any chunk has, or through all slots if that is less: objects are short, caches long.
+    pub(crate) fn remove_object(&mut self, object: ObjectKey) -> Vec<u32> {
+        if (self.highest as usize) < self.slots.len() {
+            return (0..=self.highest).filter_map(|index| self.remove(ChunkKey { object, index })).collect();
+        }
+        let of_object = |slot: &u32| {
+            let Slot { object: owner, place, .. } = self.slots[*slot as usize];
+            place != Place::Nowhere && owner == object
+        };
+        let slots: Vec<u32> = (0..self.slots.len() as u32).filter(of_object).collect();
+        slots.iter().for_each(|&slot| self.withdraw(slot));
+        slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stays_small() {
+        assert_eq!(size_of::<Slot>(), 40);
+    }
+}

@@ -1,0 +1,290 @@
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use bytes::Bytes;
+
+use crate::{
+    CHUNK_BYTES, Fetch, Hint, ReadError,
+    cache::{Shared, State},
+    flight::Flight,
+    key::Object,
+    storage::{Piece, Run, Storage},
+};
+
+/// Largest request of a reader, in chunks: 8 MiB.
+const REQUEST_CHUNKS: u32 = (8 << 20) / CHUNK_BYTES as u32;
+/// Requests that one read makes at the same time.
+const PARALLEL: usize = 8;
+/// Times that a read looks into the cache for a chunk that cannot be read back from it, before it fetches past the cache.
+const ATTEMPTS: u32 = 3;
+
+/// Where each chunk of a read comes from.
+pub(crate) struct Plan<E> {
+    pub cached: Vec<Run>,
+    /// Flights of other threads, and what is wanted of each.
+    pub joined: Vec<(Arc<Flight<E>>, Range<u32>)>,
+    /// Flights that this thread has registered, and must make.
+    pub owned: Vec<Arc<Flight<E>>>,
+}
+
+impl<E: Clone> Plan<E> {
+    fn add_cached(&mut self, object: Object, index: u32, found: crate::index::Found) {
+        if let Some(run) = self.cached.last_mut() {
+            let adjoins = run.found.last().is_some_and(|last| Storage::adjoin(last.slot, found.slot));
+            if adjoins && run.chunks().end == index && run.found.len() < REQUEST_CHUNKS as usize {
+                run.found.push(found);
+                return;
+            }
+        }
+        self.cached.push(Run { object, first: index, found: vec![found] });
+    }
+
+    fn add_joined(&mut self, flight: &Arc<Flight<E>>, index: u32) {
+        if let Some((last, chunks)) = self.joined.last_mut()
+            && Arc::ptr_eq(last, flight)
+            && chunks.end == index
+        {
+            chunks.end += 1;
+            return;
+        }
+        self.joined.push((flight.clone(), index..index + 1));
+    }
+}
+
+/// What a plan is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Purpose {
+    /// No reader waits for it.
+    pub ahead: bool,
+    /// Chunks in the cache are good enough.
+    pub trust: bool,
+    /// Largest request, in chunks.
+    pub request_chunks: u32,
+}
+
+impl<F: Fetch> Shared<F> {
+    /// The bytes `range`, which `object` holds.
+    pub(crate) fn read(
+        &self,
+        object: Object,
+        range: &Range<u64>,
+        hint: Hint,
+    ) -> Result<Bytes, ReadError<F::Error>> {
+        let mut pending: Vec<u32> = object.chunks(range).collect();
+        let mut pieces = Vec::new();
+        let mut attempt = 0;
+        while !pending.is_empty() {
+            let purpose = Purpose { ahead: false, trust: attempt < ATTEMPTS, request_chunks: REQUEST_CHUNKS };
+            let plan = self.plan(object, pending.drain(..), purpose);
+            self.fly_all(&plan.owned);
+            for run in &plan.cached {
+                match self.read_run(run, range, hint) {
+                    Ok(read) => pieces.extend(read),
+                    Err(chunks) => pending.extend(chunks),
+                }
+            }
+            for flight in &plan.owned {
+                pieces.push(piece_of(flight, &flight.chunks, object, range)?);
+                self.counters.misses.add(flight.chunks.len() as u64);
+            }
+            for (flight, chunks) in &plan.joined {
+                pieces.push(piece_of(flight, chunks, object, range)?);
+                self.counters.joined.add(chunks.len() as u64);
+            }
+            pending.sort_unstable();
+            attempt += 1;
+        }
+        Ok(assemble(pieces, (range.end - range.start) as usize))
+    }
+
+    /// Says where each of `chunks`, which ascend, comes from, and registers flights for those that are nowhere.
+    pub(crate) fn plan(
+        &self,
+        object: Object,
+        chunks: impl Iterator<Item = u32>,
+        purpose: Purpose,
+    ) -> Plan<F::Error> {
+        let mut plan = Plan { cached: Vec::new(), joined: Vec::new(), owned: Vec::new() };
+        // Slots of chunks of another length than the object allows.
+        let mut stale = Vec::new();
+        let mut missing: Vec<Range<u32>> = Vec::new();
+        let mut state = self.state.lock();
+        let State { index, flights } = &mut *state;
+        for chunk in chunks {
+            let key = object.chunk(chunk);
+            if let Some(flight) = flights.get(&key) {
+                if !purpose.ahead {
+                    flight.join();
+                    plan.add_joined(flight, chunk);
+                }
+                continue;
+            }
+            match index.find(key) {
+                Some(found) if found.len != object.chunk_len(chunk) => stale.extend(index.remove(key)),
+                Some(found) if purpose.trust => {
+                    plan.add_cached(object, chunk, found);
+                    continue;
+                }
+                Some(_) | None => {}
+            }
+            match missing.last_mut() {
+                Some(run) if run.end == chunk && (run.len() as u32) < purpose.request_chunks => run.end += 1,
+                _ => missing.push(chunk..chunk + 1),
+            }
+        }
+        for run in missing {
+            let flight = Flight::new(object, run.clone(), purpose.ahead);
+            run.for_each(|chunk| drop(flights.insert(object.chunk(chunk), flight.clone())));
+            plan.owned.push(flight);
+        }
+        drop(state);
+        self.clear(&stale);
+        plan
+    }
+
+    /// Reads what is cached. What cannot be read back is dropped, and returned, with what was in the same run, to be
+    /// looked for again.
+    fn read_run(&self, run: &Run, range: &Range<u64>, hint: Hint) -> Result<Vec<Piece>, Range<u32>> {
+        let outcome = self.storage.read(run, range);
+        let mut state = self.state.lock();
+        if !run.found.iter().all(|&found| state.index.unchanged(found)) {
+            return Err(run.chunks());
+        }
+        let fault = match outcome {
+            Ok(pieces) => {
+                for (chunk, &found) in run.chunks().zip(&run.found) {
+                    if hint == Hint::Random || range.start <= u64::from(chunk) * CHUNK_BYTES {
+                        state.index.used(found);
+                    }
+                }
+                self.counters.hits.add(run.found.len() as u64);
+                return Ok(pieces);
+            }
+            Err(fault) => fault,
+        };
+        let keys = fault.chunks.clone().map(|chunk| run.object.chunk(chunk));
+        let slots: Vec<u32> = keys.filter_map(|key| state.index.remove(key)).collect();
+        drop(state);
+        match fault.source {
+            Some(error) => self.note_fault(&error),
+            None => {
+                self.counters.corrupt.add(slots.len() as u64);
+                if self.counters.logged_corrupt.first() {
+                    let object = run.object.key;
+                    tracing::warn!(%object, chunk = fault.chunks.start, "a cached chunk does not check; it is fetched again");
+                }
+            }
+        }
+        self.clear(&slots);
+        Err(run.chunks())
+    }
+
+    /// Makes the flights, several at a time.
+    fn fly_all(&self, flights: &[Arc<Flight<F::Error>>]) {
+        let next = AtomicUsize::new(0);
+        let fly_some = || {
+            while let Some(flight) = flights.get(next.fetch_add(1, Relaxed)) {
+                self.fly(flight);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..flights.len().min(PARALLEL) {
+                // Without the thread, the others make its flights.
+                let _ = thread::Builder::new().name("forebay-fetch".to_owned()).spawn_scoped(scope, fly_some);
+            }
+            fly_some();
+        });
+    }
+
+    /// Fetches, gives the outcome to all who wait, and keeps the chunks.
+    pub(crate) fn fly(&self, flight: &Arc<Flight<F::Error>>) {
+        let landing = Landing { shared: self, flight };
+        let object = flight.object.key;
+        let bytes = flight.bytes();
+        let wanted = bytes.end - bytes.start;
+        self.counters.fetches.add(1);
+        let fetched = self.fetch.fetch(&object, bytes.start, wanted).map_err(ReadError::Fetch);
+        let outcome = fetched.and_then(|fetched| match fetched.len() as u64 {
+            got if got == wanted => Ok(fetched),
+            got => Err(ReadError::WrongLength { object, offset: bytes.start, wanted, got }),
+        });
+        match outcome {
+            Ok(fetched) => {
+                self.counters.fetched_bytes.add(wanted);
+                flight.land(Ok(fetched.clone()));
+                for (chunk, payload) in flight.chunks.clone().zip(fetched.chunks(CHUNK_BYTES as usize)) {
+                    self.keep(flight.object.chunk(chunk), payload, Some(flight));
+                }
+            }
+            Err(error) => {
+                self.counters.failed_fetches.add(1);
+                landing.deregister();
+                flight.land(Err(error));
+            }
+        }
+    }
+}
+
+/// Ends a flight however its thread leaves: nobody waits for ever, and the next reader tries again.
+struct Landing<'a, F: Fetch> {
+    shared: &'a Shared<F>,
+    flight: &'a Arc<Flight<F::Error>>,
+}
+
+impl<F: Fetch> Landing<'_, F> {
+    fn deregister(&self) {
+        let flights = &mut self.shared.state.lock().flights;
+        for chunk in self.flight.chunks.clone() {
+            let key = self.flight.object.chunk(chunk);
+            if flights.get(&key).is_some_and(|other| Arc::ptr_eq(other, self.flight)) {
+                flights.remove(&key);
+            }
+        }
+    }
+}
+
+impl<F: Fetch> Drop for Landing<'_, F> {
+    fn drop(&mut self) {
+        self.deregister();
+        self.flight.land(Err(ReadError::Abandoned { object: self.flight.object.key }));
+    }
+}
+
+/// What a flight brings of the chunks `chunks`, cut to `range`.
+fn piece_of<E: Clone>(
+    flight: &Flight<E>,
+    chunks: &Range<u32>,
+    object: Object,
+    range: &Range<u64>,
+) -> Result<Piece, ReadError<E>> {
+    let fetched = flight.wait()?;
+    let part = object.bytes(chunks);
+    let part = part.start.max(range.start)..part.end.min(range.end);
+    let whole = flight.bytes();
+    // A flight for the same object with another length may bring less.
+    if part.end > whole.end {
+        let (wanted, got) = (part.end - part.start, whole.end.saturating_sub(part.start));
+        return Err(ReadError::WrongLength { object: object.key, offset: part.start, wanted, got });
+    }
+    let bytes = fetched.slice((part.start - whole.start) as usize..(part.end - whole.start) as usize);
+    Ok(Piece { at: part.start, bytes })
+}
+
+/// Joins the pieces, which make up `len` bytes without a gap.
+fn assemble(mut pieces: Vec<Piece>, len: usize) -> Bytes {
+    pieces.sort_unstable_by_key(|piece| piece.at);
+    if let [piece] = pieces.as_slice() {
+        debug_assert_eq!(piece.bytes.len(), len);
+        return piece.bytes.clone();
+    }
+    let mut whole = Vec::with_capacity(len);
+    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.bytes));
+    debug_assert_eq!(whole.len(), len);
+    Bytes::from(whole)
+}
