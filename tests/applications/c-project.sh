@@ -6,7 +6,7 @@ cd "$DIR/zstd"
 cat >Makefile <<'MAKE'
 SOURCES := $(wildcard common/*.c compress/*.c decompress/*.c)
 OBJECTS := $(SOURCES:.c=.o)
-CFLAGS := -O1 -g -MMD -DZSTD_DISABLE_ASM=1 -DXXH_NAMESPACE=ZSTD_
+CFLAGS := -O0 -MMD -DZSTD_DISABLE_ASM=1 -DXXH_NAMESPACE=ZSTD_
 roundtrip: roundtrip.o libzstd.a
 	$(CC) -o $@ $^
 libzstd.a: $(OBJECTS)
