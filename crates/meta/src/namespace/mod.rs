@@ -256,6 +256,12 @@ impl Namespace {
         self.turn.lock().last
     }
 
+    /// The last record that the engine has.
+    #[must_use]
+    pub fn applied_sequence(&self) -> Sequence {
+        self.turn.lock().applied
+    }
+
     /// Bytes of rows that no checkpoint has taken yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {

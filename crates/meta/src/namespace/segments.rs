@@ -39,6 +39,12 @@ impl Namespace {
         self.lock().segments.get(id).copied()
     }
 
+    /// Whether a segment is a file of the journal.
+    #[must_use]
+    pub fn is_journal(&self, id: SegmentId) -> bool {
+        self.lock().segments.is_journal(id)
+    }
+
     /// All segments.
     #[must_use]
     pub fn segments(&self) -> Vec<(SegmentId, SegmentRow)> {

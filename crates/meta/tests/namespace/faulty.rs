@@ -1,0 +1,58 @@
+//! An engine whose next commit goes wrong in a chosen way.
+
+use std::sync::Arc;
+
+use forebay_meta::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
+use parking_lot::Mutex;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Nothing is committed, and the engine says so.
+    Fails,
+    /// Nothing is committed, and the engine does not know.
+    UnknownLost,
+    /// All is committed, and the engine does not know.
+    UnknownDone,
+}
+
+#[derive(Debug)]
+pub struct FaultyEngine {
+    pub inner: Arc<dyn Engine>,
+    pub next: Mutex<Option<Fault>>,
+}
+
+impl FaultyEngine {
+    pub fn over(inner: Arc<dyn Engine>) -> Arc<FaultyEngine> {
+        Arc::new(FaultyEngine { inner, next: Mutex::new(None) })
+    }
+}
+
+impl Engine for FaultyEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.inner.get(key)
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
+        self.inner.scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+        match self.next.lock().take() {
+            None => self.inner.commit(batch),
+            Some(Fault::Fails) => Err(EngineError::NoSpace { place: "a test".into() }),
+            Some(Fault::UnknownLost) => Ok(Outcome::Unknown),
+            Some(Fault::UnknownDone) => {
+                self.inner.commit(batch)?;
+                Ok(Outcome::Unknown)
+            }
+        }
+    }
+
+    fn writers(&self) -> Writers {
+        self.inner.writers()
+    }
+
+    fn size_on_disk(&self) -> u64 {
+        self.inner.size_on_disk()
+    }
+}

@@ -1,0 +1,16 @@
+//! Tests of the namespace against a model, over a log in memory and both engines.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod basics;
+mod checks;
+mod data_ops;
+mod engines;
+mod faulty;
+mod log;
+mod model;
+mod name_ops;
+mod random;
+mod rows;
+mod threads;
+mod upkeep;
+mod world;

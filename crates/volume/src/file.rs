@@ -1,0 +1,339 @@
+//! Reading and writing the bytes of files.
+
+use bytes::Bytes;
+use forebay_data::{ReadError, SourceError};
+use forebay_format::{
+    footer::RunEntry,
+    row::{Extent, Layout},
+    run,
+};
+use forebay_meta::{ExtentSource, Inode, MetaError, NewExtent, Piece, PieceSource, SetAttr, WriteAttr};
+use forebay_types::{
+    Compression, Ino,
+    limits::{INLINE_MAX, STREAM_WRITE_MIN, file_size_max},
+};
+use parking_lot::RwLockReadGuard;
+
+use crate::{Volume, error::VolumeError};
+
+/// How often a read begins anew because its data was moved while it was read.
+const READ_ATTEMPTS: u32 = 4;
+/// Holes of at least this many bytes are told as such instead of being filled in.
+const HOLE_MIN: u64 = 64 << 10;
+
+/// A piece of what was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ReadPiece {
+    /// These bytes.
+    Bytes(Bytes),
+    /// So many zeros.
+    Zeros(usize),
+}
+
+/// What [`Volume::seek`] looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whence {
+    /// Data (`SEEK_DATA`).
+    Data,
+    /// A hole; the end of the file is one (`SEEK_HOLE`).
+    Hole,
+}
+
+impl Volume {
+    /// `len` bytes of a file from `offset` on, fewer at its end.
+    ///
+    /// # Errors
+    /// [`VolumeError::Read`] where the bytes cannot be had or are not what was written; [`VolumeError::Meta`].
+    pub fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<ReadPiece>, VolumeError> {
+        let mut attempt = 1;
+        loop {
+            let pieces = self.ns.map(self.subvolume, ino, offset, u64::from(len))?;
+            match self.read_pieces(&pieces) {
+                Err(VolumeError::Read(ReadError::Source(SourceError::NotFound { .. })))
+                    if attempt < READ_ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<ReadPiece>, VolumeError> {
+        let mut out = Vec::with_capacity(1);
+        let total: u64 = pieces.iter().map(|piece| piece.len).sum();
+        let mut bytes = Vec::with_capacity(if pieces.len() == 1 { 0 } else { total as usize });
+        for piece in pieces {
+            match &piece.source {
+                PieceSource::Hole if piece.len >= HOLE_MIN => {
+                    if !bytes.is_empty() {
+                        out.push(ReadPiece::Bytes(std::mem::take(&mut bytes).into()));
+                    }
+                    out.push(ReadPiece::Zeros(piece.len as usize));
+                }
+                PieceSource::Hole => bytes.resize(bytes.len() + piece.len as usize, 0),
+                PieceSource::Inline(data) => bytes.extend_from_slice(data),
+                PieceSource::Extent(extent) => self.reader.read(extent, 0, piece.len as u32, &mut bytes)?,
+            }
+        }
+        if !bytes.is_empty() {
+            out.push(ReadPiece::Bytes(bytes.into()));
+        }
+        Ok(out)
+    }
+
+    /// Reads into one buffer.
+    pub(crate) fn read_whole(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<u8>, VolumeError> {
+        let mut bytes = Vec::with_capacity(len as usize);
+        for piece in self.read(ino, offset, len)? {
+            match piece {
+                ReadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
+                ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Writes all of `data` at `offset`. When it returns, every later read sees it; [`Volume::sync`] makes it durable.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; nothing was written.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], attr: WriteAttr) -> Result<Inode, VolumeError> {
+        self.may_write()?;
+        self.wait_for_room();
+        let _one_writer = self.data_locks.lock(ino);
+        self.write_locked(ino, offset, data, attr)
+    }
+
+    fn write_locked(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        attr: WriteAttr,
+    ) -> Result<Inode, VolumeError> {
+        let inode = self.ns.inode(self.subvolume, ino)?;
+        if data.is_empty() {
+            return Ok(Inode::clone(&inode));
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        if end > file_size_max(self.config.block_size) {
+            return Err(MetaError::FileTooLarge(end).into());
+        }
+        let size = inode.row.size.max(end);
+        let inline = match inode.row.layout {
+            Layout::Inline => self.ns.inline(self.subvolume, ino)?,
+            _ => Vec::new(),
+        };
+        if size <= INLINE_MAX as u64 && matches!(inode.row.layout, Layout::Empty | Layout::Inline) {
+            let mut bytes = inline;
+            bytes.resize(bytes.len().max(end as usize), 0);
+            bytes[offset as usize..end as usize].copy_from_slice(data);
+            return Ok(self.ns.write_inline(self.subvolume, ino, &bytes, size, attr)?);
+        }
+        let mut writer = Writer::new(self, ino);
+        if !inline.is_empty() {
+            writer.add(0, &inline, false)?;
+        }
+        writer.add(offset, data, data.len() >= STREAM_WRITE_MIN)?;
+        writer.commit(end, attr)
+    }
+
+    /// Sets attributes; a size too.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; nothing was changed.
+    pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VolumeError> {
+        self.may_write()?;
+        let _one_writer = set.size.is_some().then(|| self.data_locks.lock(ino));
+        Ok(self.ns.set_attr(self.subvolume, ino, set)?)
+    }
+
+    /// Makes zeros of bytes `from..to` and frees what they took. The size grows to at least `size`.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; nothing was changed.
+    pub fn punch(
+        &self,
+        ino: Ino,
+        from: u64,
+        to: u64,
+        size: Option<u64>,
+        attr: WriteAttr,
+    ) -> Result<Inode, VolumeError> {
+        self.may_write()?;
+        let _one_writer = self.data_locks.lock(ino);
+        Ok(self.ns.punch(self.subvolume, ino, from, to, size, attr)?)
+    }
+
+    /// Raises the size to at least `end`. Space is not set aside: what is written there later takes it then.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; nothing was changed.
+    pub fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<Inode, VolumeError> {
+        self.punch(ino, 0, 0, Some(end), attr)
+    }
+
+    /// Makes `len` bytes of one file (fewer at its end) those of another, or of the same elsewhere. Extents are shared, not copied. Returns the
+    /// number of bytes. The ranges must not overlap.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; nothing was changed.
+    pub fn copy_range(
+        &self,
+        (source, from): (Ino, u64),
+        (target, to): (Ino, u64),
+        len: u64,
+        attr: WriteAttr,
+    ) -> Result<u64, VolumeError> {
+        self.may_write()?;
+        let _one_writer_each = self.data_locks.lock_two(source, target);
+        let inode = self.ns.inode(self.subvolume, source)?;
+        let len = len.min(inode.row.size.saturating_sub(from));
+        if len == 0 {
+            return Ok(0);
+        }
+        let target_layout = self.ns.inode(self.subvolume, target)?.row.layout;
+        if inode.row.layout == Layout::Inline || (target_layout == Layout::Inline && len <= INLINE_MAX as u64)
+        {
+            let bytes = self.read_whole(source, from, len as u32)?;
+            self.write_locked(target, to, &bytes, attr)?;
+            return Ok(bytes.len() as u64);
+        }
+        if target_layout == Layout::Inline {
+            self.spill(target)?;
+        }
+        self.ns.share(self.subvolume, (source, from), (target, to), len, attr)?;
+        Ok(len)
+    }
+
+    /// Makes an extent of a file's inline data.
+    fn spill(&self, ino: Ino) -> Result<(), VolumeError> {
+        let inline = self.ns.inline(self.subvolume, ino)?;
+        let mut writer = Writer::new(self, ino);
+        writer.add(0, &inline, false)?;
+        writer.commit(0, WriteAttr::default())?;
+        Ok(())
+    }
+
+    /// Where at or after `offset` data or a hole begins; `None` where there is none, or `offset` is beyond the end.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VolumeError> {
+        let size = self.ns.inode(self.subvolume, ino)?.row.size;
+        if offset >= size {
+            return Ok(None);
+        }
+        let pieces = self.ns.map(self.subvolume, ino, offset, size - offset)?;
+        let found = pieces.iter().find(|piece| match whence {
+            Whence::Data => piece.source != PieceSource::Hole,
+            Whence::Hole => piece.source == PieceSource::Hole,
+        });
+        Ok(match (found, whence) {
+            (Some(piece), _) => Some(piece.offset),
+            (None, Whence::Hole) => Some(size),
+            (None, Whence::Data) => None,
+        })
+    }
+}
+
+/// Runs of one write: encoded, and put where they stay.
+struct Writer<'a> {
+    volume: &'a Volume,
+    ino: Ino,
+    extents: Vec<NewExtent>,
+    data: Vec<u8>,
+    /// Held from the first run in a stream until the record that names it is committed: meanwhile nobody may take the stream for dead.
+    appending: Option<RwLockReadGuard<'a, ()>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(volume: &'a Volume, ino: Ino) -> Writer<'a> {
+        Writer { volume, ino, extents: Vec::new(), data: Vec::new(), appending: None }
+    }
+
+    /// Makes the runs part of the file.
+    fn commit(self, size: u64, attr: WriteAttr) -> Result<Inode, VolumeError> {
+        let volume = self.volume;
+        let journaled = self.data.len() as u64;
+        let inode = volume.ns.write(volume.subvolume, self.ino, &self.extents, &self.data, size, attr)?;
+        drop(self.appending);
+        volume.upkeep.journaled(journaled);
+        Ok(inode)
+    }
+
+    /// Adds bytes, a run a block: to a stream if they are many, else to the record.
+    fn add(&mut self, offset: u64, bytes: &[u8], stream: bool) -> Result<(), VolumeError> {
+        let block_size = u64::from(self.volume.config.block_size);
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let room = (block_size - at % block_size) as usize;
+            let len = room.min(bytes.len() - done);
+            let part = &bytes[done..done + len];
+            if stream {
+                self.add_to_stream(at, part)?;
+            } else {
+                self.add_to_record(at, part)?;
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn add_to_record(&mut self, offset: u64, part: &[u8]) -> Result<(), VolumeError> {
+        let from = self.data.len() as u64;
+        let run = run::encode(part, Compression::None, None, &mut self.data)?;
+        self.extents.push(NewExtent {
+            offset,
+            len: part.len() as u32,
+            source: ExtentSource::Record(from),
+            stored_len: run.stored_len,
+            form: run.form,
+            check: run.check,
+        });
+        Ok(())
+    }
+
+    fn add_to_stream(&mut self, offset: u64, part: &[u8]) -> Result<(), VolumeError> {
+        let volume = self.volume;
+        let block_size = u64::from(volume.config.block_size);
+        let mut stored = Vec::with_capacity(part.len() + 1024);
+        let run = run::encode(part, volume.config.compression, volume.sealer.as_deref(), &mut stored)?;
+        let entry = RunEntry {
+            subvolume: volume.subvolume,
+            generation: volume.ns.generation(volume.subvolume)?,
+            ino: self.ino,
+            block: (offset / block_size) as u32,
+            offset: (offset % block_size) as u32,
+            run_len: part.len() as u32,
+            run_offset: 0,
+            stored_len: run.stored_len,
+            form: run.form,
+            check: run.check,
+        };
+        if self.appending.is_none() {
+            self.appending = Some(volume.upkeep.appending());
+        }
+        let placed = volume.streams.append(self.ino, &entry, &stored)?;
+        self.extents.push(NewExtent {
+            offset,
+            len: part.len() as u32,
+            source: ExtentSource::Stream(placed.segment, placed.run_offset),
+            stored_len: run.stored_len,
+            form: run.form,
+            check: run.check,
+        });
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// The raw bytes of an extent.
+    pub(crate) fn extent_bytes(&self, extent: &Extent) -> Result<Vec<u8>, VolumeError> {
+        let mut bytes = Vec::with_capacity(extent.len as usize);
+        self.reader.read(extent, 0, extent.len, &mut bytes)?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,276 @@
+//! Opening a volume: from what is on disk after any kind of stop to a running one.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicU64},
+};
+
+use forebay_data::{Journal, RecoveredStream, ReplayError, RunReader, Streams};
+use forebay_env::{
+    Clock, SystemClock,
+    durable::{self, Point},
+};
+use forebay_format::{Keyring, MasterKey, RunSealer, row::SegmentKind};
+use forebay_meta::{EmbeddedEngine, Engine, Namespace};
+use forebay_object::ObjectStore;
+use forebay_types::{Encryption, Epoch, SegmentId, Sequence, SubvolumeId};
+use rustc_hash::FxHashMap;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{
+    Volume, VolumeConfig, VolumePaths,
+    create::store_options,
+    data_lock::DataLocks,
+    error::{VolumeError, io_error},
+    journal_log::JournalLog,
+    remote::ObjectReader,
+    source::Source,
+    upkeep::Upkeep,
+};
+
+const EPOCH_FILE: &str = "epoch";
+/// Bytes of decoded frames that are kept in memory where nothing else was asked for.
+const MEMORY_CACHE_DEFAULT: u64 = 128 << 20;
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse changes.
+    pub read_only: bool,
+    /// Where the cache of a store elsewhere is; `None`: in the volume's directory.
+    pub cache_dir: Option<PathBuf>,
+    /// Bytes that the cache may take on disk.
+    pub cache_size: u64,
+    /// Bytes of decoded frames to keep in memory.
+    pub memory_cache: u64,
+    /// Whether background work runs by itself. Off in tests that run it step by step.
+    pub background: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            read_only: false,
+            cache_dir: None,
+            cache_size: 10 << 30,
+            memory_cache: MEMORY_CACHE_DEFAULT,
+            background: true,
+        }
+    }
+}
+
+impl Volume {
+    /// Opens a volume. What a stop of any kind left is put in order first; that takes as long as reading the journal, whatever the volume
+    /// holds.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn open(root: &Path, options: &OpenOptions) -> Result<Arc<Volume>, VolumeError> {
+        let config = VolumeConfig::read(root)?;
+        let paths = VolumePaths::new(root);
+        let lock = lock(&paths)?;
+        for dir in [paths.meta(), paths.journal(), paths.staging()] {
+            if !dir.is_dir() {
+                return Err(VolumeError::Damaged { path: dir, detail: "the directory is missing".into() });
+            }
+        }
+        let (sealer, keys) = keys(&config, &paths)?;
+        let store = ObjectStore::open(&config.store_url(&paths)?, &store_options(&config, false))?;
+        let epoch = next_epoch(root)?;
+        let engine = Arc::new(EmbeddedEngine::open(&paths.meta())?);
+        let started = Started::run(&config, &paths, epoch, Arc::clone(&engine))?;
+        let Started { ns, journal, streams } = started;
+        let objects = Arc::new(ObjectReader::new(store.clone()));
+        let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
+        let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
+        let segments: Arc<dyn forebay_data::SegmentSource> = Arc::clone(&source) as _;
+        let reader = RunReader::new(segments, Arc::new(keys), options.memory_cache);
+        let volume = Arc::new(Volume {
+            paths,
+            config,
+            read_only: options.read_only,
+            subvolume: SubvolumeId::FIRST,
+            epoch,
+            ns,
+            engine,
+            journal,
+            streams,
+            store,
+            source,
+            reader,
+            sealer: sealer.map(Arc::new),
+            data_locks: DataLocks::default(),
+            upkeep: Upkeep::default(),
+            _lock: lock,
+        });
+        volume.tidy_up_after_stop()?;
+        if options.background {
+            volume.start_upkeep()?;
+        }
+        Ok(volume)
+    }
+
+    /// Removes what a stop left that nothing refers to.
+    fn tidy_up_after_stop(&self) -> Result<(), VolumeError> {
+        let known: FxHashMap<_, _> = self.ns.segments().into_iter().collect();
+        for segment in self.streams.segments() {
+            let stored = known.get(&segment).is_none_or(|row| row.object.is_some());
+            if stored {
+                self.streams.remove(segment)?;
+            }
+        }
+        let here: Vec<SegmentId> = self.streams.segments();
+        let files: Vec<SegmentId> = self.journal.files().iter().map(|file| file.segment).collect();
+        let mut gone = Vec::new();
+        for (id, row) in &known {
+            let local = match row.kind {
+                SegmentKind::Journal => files.contains(id),
+                SegmentKind::Stream | SegmentKind::Packed => row.object.is_some() || here.contains(id),
+            };
+            match (local, row.live) {
+                (true, _) => {}
+                (false, 0) => gone.push(*id),
+                (false, live) => tracing::error!("segment {id} with {live} bytes in use is missing"),
+            }
+        }
+        if !gone.is_empty() {
+            self.ns.forget_dead(&gone)?;
+        }
+        for (_, ino) in self.ns.orphans()? {
+            self.upkeep.purge(ino);
+        }
+        Ok(())
+    }
+}
+
+struct Started {
+    ns: Arc<Namespace>,
+    journal: Arc<Journal>,
+    streams: Arc<Streams>,
+}
+
+impl Started {
+    /// Replays the journal into the namespace, and starts the journal and the streams anew.
+    fn run(
+        config: &VolumeConfig,
+        paths: &VolumePaths,
+        epoch: Epoch,
+        engine: Arc<EmbeddedEngine>,
+    ) -> Result<Started, VolumeError> {
+        let log = Arc::new(JournalLog::default());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let numbers = Arc::new(AtomicU64::new(1));
+        let applied = Namespace::applied(engine.as_ref() as &dyn Engine)?;
+        let parts = (Arc::clone(&log) as _, Arc::clone(&numbers));
+        let ns = Namespace::open(engine, parts.0, clock, config.block_size, epoch, parts.1)?;
+        let recovered = Streams::recover(&paths.staging())?;
+        let replay = replay(&ns, paths, config, applied.sequence, &recovered)?;
+        let files = replay.files.iter().map(|file| file.segment.0);
+        let staged = recovered.iter().map(|stream| stream.segment.0);
+        let rows = ns.known_segments().into_iter().map(|id| id.0);
+        if let Some(highest) = files.chain(staged).chain(rows).max() {
+            ns.numbers_taken(highest, 0);
+        }
+        let next = |numbers: &Arc<AtomicU64>| -> Box<dyn Fn() -> SegmentId + Send + Sync> {
+            let numbers = Arc::clone(numbers);
+            Box::new(move || SegmentId(numbers.fetch_add(1, std::sync::atomic::Ordering::SeqCst)))
+        };
+        let journal = Arc::new(Journal::start(replay, &paths.journal(), config.id, epoch, next(&numbers))?);
+        let streams = Arc::new(Streams::open(recovered, &paths.staging(), config.id, next(&numbers)));
+        if log.0.set(Arc::clone(&journal)).is_err() {
+            return Err(VolumeError::Option("the journal was opened twice".to_owned()));
+        }
+        Ok(Started { ns: Arc::new(ns), journal, streams })
+    }
+}
+
+fn replay(
+    ns: &Namespace,
+    paths: &VolumePaths,
+    config: &VolumeConfig,
+    applied: Sequence,
+    recovered: &[RecoveredStream],
+) -> Result<forebay_data::Replay, VolumeError> {
+    let by_segment: FxHashMap<_, _> = recovered.iter().map(|stream| (stream.segment, stream)).collect();
+    let mut failure = None;
+    let mut stream_ok = |run: &forebay_format::record::StreamRun| match by_segment.get(&run.segment) {
+        None => false,
+        Some(stream) => stream.has(run).unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            false
+        }),
+    };
+    let mut visit =
+        |record: forebay_data::Replayed<'_>| ns.replay(record.sequence, record.fresh, record.changes);
+    let replay = Journal::replay(&paths.journal(), config.id, applied, &mut stream_ok, &mut visit);
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    match replay {
+        Ok(replay) => {
+            if let Some(reason) = &replay.cut {
+                tracing::info!("the journal ends at record {}: {reason}", replay.last);
+            }
+            Ok(replay)
+        }
+        Err(ReplayError::Data(error)) => Err(error.into()),
+        Err(ReplayError::Visit { source, .. }) => Err(VolumeError::Meta(source)),
+    }
+}
+
+fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
+    let path = paths.lock();
+    let file = File::options().read(true).write(true).open(&path).map_err(io_error("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(VolumeError::InUse { path: paths.root.clone(), by: String::new() })
+        }
+        Err(error) => Err(io_error("lock", &path)(error.into())),
+    }
+}
+
+/// Begins a new term, durably, before anything is written in it.
+fn next_epoch(root: &Path) -> Result<Epoch, VolumeError> {
+    let path = root.join(EPOCH_FILE);
+    let epoch = match fs::read_to_string(&path) {
+        Ok(text) => {
+            let number = text.trim().parse().map_err(|_| VolumeError::Damaged {
+                path: path.clone(),
+                detail: "it is not a number".into(),
+            })?;
+            Epoch(number).next()
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Epoch(1),
+        Err(error) => return Err(io_error("read", &path)(error)),
+    };
+    let text = format!("{}\n", epoch.0);
+    durable::replace_file(root, EPOCH_FILE, text.as_bytes(), Point::VOLUME_DATA, Point::VOLUME_NAME)
+        .map_err(io_error("write", &path))?;
+    Ok(epoch)
+}
+
+fn keys(config: &VolumeConfig, paths: &VolumePaths) -> Result<(Option<RunSealer>, Keyring), VolumeError> {
+    if config.encryption == Encryption::None {
+        return Ok((None, Keyring::default()));
+    }
+    let path = paths.key();
+    let text = fs::read_to_string(&path).map_err(io_error("read the key in", &path))?;
+    let damaged = |detail: &str| VolumeError::Damaged { path: path.clone(), detail: detail.to_owned() };
+    let (digits, sum) = text.split_once('\n').ok_or_else(|| damaged("it is truncated"))?;
+    if sum.trim_end() != format!("crc32c {:08x}", crc32c::crc32c(digits.as_bytes())) || digits.len() != 64 {
+        return Err(damaged("its checksum does not fit"));
+    }
+    let mut bits = [0; 32];
+    for (index, byte) in bits.iter_mut().enumerate() {
+        *byte = digits
+            .get(2 * index..2 * index + 2)
+            .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+            .ok_or_else(|| damaged("it is not hexadecimal"))?;
+    }
+    let master = MasterKey::new(1, bits);
+    let salt = forebay_env::random().map_err(io_error("draw random bits for", &path))?;
+    let sealer = RunSealer::new(&master, salt)?;
+    Ok((Some(sealer), Keyring::new(vec![master])))
+}

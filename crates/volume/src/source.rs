@@ -1,0 +1,104 @@
+//! Where the bytes of segments are: the journal, the staging directory, the store.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use forebay_data::{DataError, Journal, SegmentSource, SourceError, Streams};
+use forebay_format::row::ObjectRef;
+use forebay_meta::Namespace;
+use forebay_types::SegmentId;
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use crate::remote::ObjectReader;
+
+/// The key of an object of data in the store.
+pub(crate) fn object_key(object: ObjectRef) -> String {
+    format!("data/{:02x}/{:08x}-{:016x}", object.id.0 & 0xff, object.epoch.0, object.id.0)
+}
+
+/// Where a stored segment is: the object, its length, and where in it the segment starts.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    object: ObjectRef,
+    offset: u64,
+}
+
+/// All segments of a volume, wherever they are.
+pub(crate) struct Source {
+    ns: Arc<Namespace>,
+    journal: Arc<Journal>,
+    streams: Arc<Streams>,
+    objects: Arc<ObjectReader>,
+    stored: RwLock<FxHashMap<SegmentId, Stored>>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({} stored segments known)", self.stored.read().len())
+    }
+}
+
+impl Source {
+    pub(crate) fn new(
+        ns: Arc<Namespace>,
+        journal: Arc<Journal>,
+        streams: Arc<Streams>,
+        objects: Arc<ObjectReader>,
+    ) -> Source {
+        Source { ns, journal, streams, objects, stored: RwLock::default() }
+    }
+
+    /// Forgets where a segment was in the store.
+    pub(crate) fn forget(&self, segment: SegmentId) {
+        self.stored.write().remove(&segment);
+    }
+
+    fn stored(&self, segment: SegmentId) -> Result<Stored, SourceError> {
+        if let Some(stored) = self.stored.read().get(&segment) {
+            return Ok(*stored);
+        }
+        let row = self.ns.segment(segment);
+        let object =
+            row.and_then(|row| row.object.map(|object| Stored { object, offset: row.object_offset }));
+        let stored = object.ok_or_else(|| {
+            let detail = "neither in the journal, nor in staging, nor in the store".to_owned();
+            SourceError::NotFound { segment, detail }
+        })?;
+        self.stored.write().insert(segment, stored);
+        Ok(stored)
+    }
+}
+
+fn explain(segment: SegmentId, error: DataError) -> SourceError {
+    match error {
+        DataError::NoSegment { .. } => SourceError::NotFound { segment, detail: error.to_string() },
+        DataError::OutOfRange { offset, .. } => {
+            SourceError::Corrupt { segment, offset, detail: error.to_string() }
+        }
+        DataError::Io { source, .. } => SourceError::Io { segment, source },
+        other => SourceError::Unavailable { segment, detail: other.to_string() },
+    }
+}
+
+impl SegmentSource for Source {
+    fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, SourceError> {
+        match self.journal.read(segment, offset, len) {
+            Err(DataError::NoSegment { .. }) => {}
+            read => return read.map_err(|error| explain(segment, error)),
+        }
+        match self.streams.read(segment, offset, len) {
+            Err(DataError::NoSegment { .. }) => {}
+            read => return read.map_err(|error| explain(segment, error)),
+        }
+        let stored = self.stored(segment)?;
+        self.objects.read(segment, stored.object, stored.offset + offset, len)
+    }
+
+    fn distrust(&self, segment: SegmentId, offset: u64, len: u32) {
+        let known = self.stored.read().get(&segment).copied();
+        if let Some(stored) = known {
+            self.objects.distrust(stored.object, stored.offset + offset, len);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a volume holds, and what is still to be done.
+
+use forebay_format::row::{SegmentKind, SegmentState};
+use serde::Serialize;
+
+use crate::{Volume, upkeep::Task};
+
+/// What a volume is and holds at a moment.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Status {
+    /// Its identity.
+    pub id: String,
+    /// Its directory.
+    pub path: String,
+    /// Where its data rests.
+    pub store: String,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// How frames are compressed.
+    pub compression: String,
+    /// Whether frames are encrypted.
+    pub encryption: String,
+    /// Where `fsync` puts data.
+    pub durability: String,
+    /// The term of this opening.
+    pub epoch: u64,
+    /// Raw bytes in use, wherever they are.
+    pub live_bytes: u64,
+    /// Raw bytes in use that the store does not have yet.
+    pub dirty_bytes: u64,
+    /// Of these, bytes in the journal.
+    pub journal_bytes: u64,
+    /// Segments, and those of them that the store does not have yet.
+    pub segments: u64,
+    /// Segments that the store does not have yet.
+    pub dirty_segments: u64,
+    /// Objects in the store.
+    pub objects: u64,
+    /// Bytes of these objects' segments, as stored.
+    pub stored_bytes: u64,
+    /// Raw bytes in these objects that nothing refers to any more.
+    pub garbage_bytes: u64,
+    /// Bytes that the metadata engine takes on disk.
+    pub metadata_bytes: u64,
+    /// The last record of the journal, and the last one that the engine contains.
+    pub journal_last: u64,
+    /// Bytes of rows that wait for the next checkpoint.
+    pub pending_metadata_bytes: u64,
+    /// Background work that is going wrong, in words; empty when all is well.
+    pub troubles: Vec<Activity>,
+    /// The last trouble with the store.
+    pub store_error: Option<String>,
+}
+
+/// Background work and what last went wrong with it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Activity {
+    /// Which work.
+    pub task: String,
+    /// What went wrong.
+    pub error: String,
+}
+
+impl Volume {
+    /// What the volume holds now. Looks at every segment, so it is for people, not for a hot path.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let segments = self.ns.segments();
+        let sum = |of: &dyn Fn(&forebay_format::row::SegmentRow) -> u64| {
+            segments.iter().map(|(_, row)| of(row)).sum()
+        };
+        let stored = |row: &forebay_format::row::SegmentRow| row.state == SegmentState::Stored;
+        let mut objects: Vec<_> = segments.iter().filter_map(|(_, row)| row.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        Status {
+            id: self.config.id.to_string(),
+            path: self.paths.root.display().to_string(),
+            store: self.config.store.clone().unwrap_or_else(|| self.paths.objects().display().to_string()),
+            block_size: self.config.block_size,
+            compression: self.config.compression.to_string(),
+            encryption: self.config.encryption.to_string(),
+            durability: self.config.durability.to_string(),
+            epoch: self.epoch.0,
+            live_bytes: sum(&|row| row.live),
+            dirty_bytes: sum(&|row| if stored(row) { 0 } else { row.live }),
+            journal_bytes: sum(&|row| if row.kind == SegmentKind::Journal { row.live } else { 0 }),
+            segments: segments.len() as u64,
+            dirty_segments: sum(&|row| u64::from(!stored(row) && row.live > 0)),
+            objects: objects.len() as u64,
+            stored_bytes: sum(&|row| if stored(row) { row.len } else { 0 }),
+            garbage_bytes: sum(&|row| if stored(row) { row.raw.saturating_sub(row.live) } else { 0 }),
+            metadata_bytes: forebay_meta::Engine::size_on_disk(self.engine.as_ref()),
+            journal_last: self.ns.last().0,
+            pending_metadata_bytes: self.ns.pending_bytes() as u64,
+            troubles: self.upkeep.troubles(),
+            store_error: forebay_object::ObjectStore::last_error(&self.store)
+                .map(|error| format!("{error:?}")),
+        }
+    }
+
+    /// Raw bytes in use that the store does not have yet.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        let dirty = |row: &forebay_format::row::SegmentRow| row.state != SegmentState::Stored;
+        self.ns.segments().iter().filter(|(_, row)| dirty(row)).map(|(_, row)| row.live).sum()
+    }
+
+    pub(crate) fn succeeded(&self, task: Task) {
+        self.upkeep.clear_trouble(task);
+    }
+}

@@ -1,0 +1,258 @@
+//! Background work: checkpoints, sealing, storing, compaction, and what each may remove.
+//!
+//! Three threads, so that a store that is away stops neither checkpoints nor sealing. Each step is a method of [`Volume`] that can be
+//! interrupted by a crash anywhere: it leaves files or objects that nothing refers to, and these are found by the next opening or
+//! collection.
+
+mod checkpoint;
+mod compact;
+mod pack;
+mod seal;
+mod store;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use forebay_format::row::ObjectRef;
+use forebay_types::{Ino, SegmentId};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{
+    Activity, Volume,
+    error::{VolumeError, io_error},
+};
+
+/// How long a thread of upkeep waits where nobody wakes it.
+const ROUND: Duration = Duration::from_millis(500);
+/// Writers wait once so many bytes of the journal wait to be sealed.
+const BACKLOG_MAX: u64 = 384 << 20;
+/// How long a writer waits at most for the backlog to shrink, each time.
+const BACKLOG_WAIT: Duration = Duration::from_millis(200);
+
+/// A kind of background work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Task {
+    Checkpoint,
+    Seal,
+    Store,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Task::Checkpoint => "checkpoint",
+            Task::Seal => "seal and compact",
+            Task::Store => "store",
+        })
+    }
+}
+
+/// How a drain goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drain {
+    /// Raw bytes in use that the store does not have yet.
+    pub dirty_bytes: u64,
+}
+
+/// State of the background work of one volume.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    signal: Arc<Signal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    orphans: Mutex<VecDeque<Ino>>,
+    /// Segments that are being filled by a move: their live bytes are still to come.
+    pub(super) filling: Mutex<BTreeSet<SegmentId>>,
+    /// Objects whose deletion is in a stored checkpoint.
+    pub(super) deletable: Mutex<BTreeSet<ObjectRef>>,
+    /// Objects that compaction could not empty, and the live bytes they then had.
+    pub(super) stubborn: Mutex<BTreeMap<ObjectRef, u64>>,
+    pub(super) unsealed_since: Mutex<Option<Instant>>,
+    pub(super) unstored_since: Mutex<Option<Instant>>,
+    pub(super) last_checkpoint: Mutex<Option<Instant>>,
+    pub(super) checkpoint_turn: Mutex<()>,
+    pub(super) seal_turn: Mutex<()>,
+    pub(super) store_turn: Mutex<()>,
+    appending: RwLock<()>,
+    backlog: AtomicU64,
+    troubles: Mutex<BTreeMap<Task, String>>,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    stop: AtomicBool,
+    turn: Mutex<u64>,
+    wake: Condvar,
+    progress: Condvar,
+}
+
+impl Upkeep {
+    pub(crate) fn purge(&self, ino: Ino) {
+        self.orphans.lock().push_back(ino);
+        self.wake();
+    }
+
+    /// Held by a writer while a run that it appended to a stream is not named by a record yet.
+    pub(crate) fn appending(&self) -> RwLockReadGuard<'_, ()> {
+        self.appending.read()
+    }
+
+    /// Waits until no writer is between a stream and its record.
+    pub(super) fn nobody_appending(&self) -> RwLockWriteGuard<'_, ()> {
+        self.appending.write()
+    }
+
+    /// Counts bytes that wait in the journal.
+    pub(crate) fn journaled(&self, bytes: u64) {
+        let before = self.backlog.fetch_add(bytes, Ordering::Relaxed);
+        if before < seal::JOURNAL_DATA_MAX && before + bytes >= seal::JOURNAL_DATA_MAX {
+            self.wake();
+        }
+    }
+
+    pub(super) fn set_backlog(&self, bytes: u64) {
+        self.backlog.store(bytes, Ordering::Relaxed);
+        self.signal.progress.notify_all();
+    }
+
+    pub(super) fn wake(&self) {
+        *self.signal.turn.lock() += 1;
+        self.signal.wake.notify_all();
+    }
+
+    pub(super) fn next_orphan(&self) -> Option<Ino> {
+        self.orphans.lock().pop_front()
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.signal.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn troubles(&self) -> Vec<Activity> {
+        let troubles = self.troubles.lock();
+        troubles
+            .iter()
+            .map(|(task, error)| Activity { task: task.to_string(), error: error.clone() })
+            .collect()
+    }
+
+    pub(crate) fn clear_trouble(&self, task: Task) {
+        if self.troubles.lock().remove(&task).is_some() {
+            tracing::info!("{task}: works again");
+        }
+    }
+
+    fn trouble(&self, task: Task, error: &VolumeError) {
+        let text = error.to_string();
+        let before = self.troubles.lock().insert(task, text.clone());
+        if before.as_deref() != Some(text.as_str()) {
+            tracing::error!("{task}: {text}");
+        }
+    }
+}
+
+impl Volume {
+    /// Starts the background threads. They hold the volume only while they work.
+    pub(crate) fn start_upkeep(self: &Arc<Self>) -> Result<(), VolumeError> {
+        for task in [Task::Checkpoint, Task::Seal, Task::Store] {
+            let volume = Arc::downgrade(self);
+            let signal = Arc::clone(&self.upkeep.signal);
+            let thread = std::thread::Builder::new()
+                .name(format!("fb-{}", task.to_string().split(' ').next().unwrap_or_default()))
+                .spawn(move || run(&volume, &signal, task))
+                .map_err(io_error("start a thread for", &self.paths.root))?;
+            self.upkeep.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// One round of a task; the error is kept for [`Volume::status`].
+    fn round(&self, task: Task) {
+        let result = match task {
+            Task::Checkpoint => self.checkpoint_round(),
+            Task::Seal => self.seal_round(),
+            Task::Store => self.store_round(),
+        };
+        match result {
+            Ok(()) => self.succeeded(task),
+            Err(error) => self.upkeep.trouble(task, &error),
+        }
+    }
+
+    /// Lets a writer wait while far too much of the journal waits to be sealed, but not for ever: a disk that is full says so itself.
+    pub(crate) fn wait_for_room(&self) {
+        if self.upkeep.backlog.load(Ordering::Relaxed) < BACKLOG_MAX {
+            return;
+        }
+        self.upkeep.wake();
+        let mut turn = self.upkeep.signal.turn.lock();
+        self.upkeep.signal.progress.wait_for(&mut turn, BACKLOG_WAIT);
+    }
+
+    /// Brings everything into the store, and tells after each step what is left.
+    ///
+    /// # Errors
+    /// [`VolumeError`] of the step that failed. What is not in the store stays on the local disk, durable, for the next opening.
+    pub fn drain(&self, progress: &mut dyn FnMut(Drain)) -> Result<(), VolumeError> {
+        self.sync()?;
+        loop {
+            self.purge_orphans()?;
+            self.seal_all()?;
+            self.store_all()?;
+            self.checkpoint_now()?;
+            let dirty_bytes = self.dirty_bytes();
+            progress(Drain { dirty_bytes });
+            if dirty_bytes == 0 {
+                break;
+            }
+        }
+        self.checkpoint_now()?;
+        self.delete_garbage()
+    }
+
+    /// Stops the background work and makes everything durable on this machine. The volume is then only to be dropped.
+    ///
+    /// # Errors
+    /// [`VolumeError`]: what was not durable before may be lost.
+    pub fn close(&self) -> Result<(), VolumeError> {
+        self.upkeep.signal.stop.store(true, Ordering::Release);
+        self.upkeep.wake();
+        let threads = std::mem::take(&mut *self.upkeep.threads.lock());
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the background work panicked");
+            }
+        }
+        self.sync()?;
+        self.purge_orphans()?;
+        self.checkpoint_now()?;
+        self.sync()
+    }
+}
+
+fn run(volume: &Weak<Volume>, signal: &Signal, task: Task) {
+    let mut seen = 0;
+    loop {
+        {
+            let mut turn = signal.turn.lock();
+            if *turn == seen && !signal.stop.load(Ordering::Acquire) {
+                signal.wake.wait_for(&mut turn, ROUND);
+            }
+            seen = *turn;
+        }
+        if signal.stop.load(Ordering::Acquire) {
+            return;
+        }
+        match volume.upgrade() {
+            Some(volume) => volume.round(task),
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Sealing: what the journal has becomes packed segments, and streams get their footers.
+
+use std::time::Instant;
+
+use forebay_format::row::{SegmentKind, SegmentState};
+use forebay_types::SegmentId;
+use rustc_hash::FxHashSet;
+
+use crate::{Volume, error::VolumeError};
+
+/// Bytes in use in the journal at which it is sealed.
+pub(super) const JOURNAL_DATA_MAX: u64 = 64 << 20;
+/// How long data for a store elsewhere stays in the journal.
+const JOURNAL_AGE_S: u64 = 30;
+/// Bytes at which a stream is sealed although it could take more.
+const STREAM_MIN: u64 = 16 << 20;
+/// Rounds without an append after which a stream is sealed: a minute.
+const STREAM_IDLE_ROUNDS: u32 = 120;
+
+impl Volume {
+    pub(super) fn seal_round(&self) -> Result<(), VolumeError> {
+        {
+            let _turn = self.upkeep.seal_turn.lock();
+            self.seal_streams(STREAM_MIN, STREAM_IDLE_ROUNDS)?;
+            if self.journal_is_due() {
+                self.seal_journal()?;
+            }
+        }
+        self.compact()
+    }
+
+    /// Seals everything: afterwards the journal's data and all streams are segments that can be stored.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; what was not sealed stays where it is.
+    pub fn seal_all(&self) -> Result<(), VolumeError> {
+        let _turn = self.upkeep.seal_turn.lock();
+        self.seal_streams(0, 0)?;
+        self.seal_journal()
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        let files: Vec<_> = self.journal.files().iter().map(|file| file.segment).collect();
+        files.iter().filter_map(|id| self.ns.segment(*id)).map(|row| row.live).sum()
+    }
+
+    fn journal_is_due(&self) -> bool {
+        let bytes = self.journal_bytes();
+        self.upkeep.set_backlog(bytes);
+        let mut since = self.upkeep.unsealed_since.lock();
+        if bytes == 0 {
+            *since = None;
+            return false;
+        }
+        let age = since.get_or_insert_with(Instant::now).elapsed().as_secs();
+        let elsewhere = self.config.store.is_some();
+        bytes >= JOURNAL_DATA_MAX || (elsewhere && age >= JOURNAL_AGE_S)
+    }
+
+    fn seal_streams(&self, min_len: u64, idle_rounds: u32) -> Result<(), VolumeError> {
+        for segment in self.streams.sealable(min_len, idle_rounds) {
+            // Writers that have a run in it but no record yet come first, so that the row is there.
+            drop(self.upkeep.nobody_appending());
+            let sealed = self.streams.seal(segment)?;
+            self.ns.segment_sealed(segment, SegmentKind::Stream, sealed.len, sealed.raw)?;
+        }
+        for (id, row) in self.ns.segments() {
+            // Sealed on disk before a stop, with the record lost.
+            if row.state == SegmentState::Open && row.kind == SegmentKind::Packed {
+                tracing::error!("packed segment {id} was never finished");
+            }
+        }
+        Ok(())
+    }
+
+    fn seal_journal(&self) -> Result<(), VolumeError> {
+        *self.upkeep.unsealed_since.lock() = None;
+        if self.journal_bytes() == 0 {
+            self.upkeep.set_backlog(0);
+            return Ok(());
+        }
+        self.journal.rotate()?;
+        let current = self.current_journal_file();
+        let files: FxHashSet<SegmentId> =
+            self.journal.files().iter().map(|file| file.segment).filter(|id| Some(*id) != current).collect();
+        let mut candidates: Vec<_> = files.iter().flat_map(|id| self.ns.journal_candidates(*id)).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        let packed = self.move_out(&candidates, &|segment| files.contains(&segment), true)?;
+        tracing::debug!("sealed {} bytes of {} blocks", packed.bytes, candidates.len());
+        self.upkeep.set_backlog(self.journal_bytes());
+        self.upkeep.wake();
+        Ok(())
+    }
+}

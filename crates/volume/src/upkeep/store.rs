@@ -1,0 +1,111 @@
+//! Storing: sealed segments become objects, and objects that nothing refers to are deleted.
+
+use std::{path::Path, time::Instant};
+
+use forebay_data::{SealedSegment, combine};
+use forebay_format::row::{ObjectRef, SegmentState};
+use forebay_object::Backend;
+use forebay_types::SegmentId;
+
+use crate::{
+    Volume,
+    error::{VolumeError, io_error},
+    source::object_key,
+};
+
+/// Bytes of segments that are worth an object.
+const OBJECT_MIN: u64 = 16 << 20;
+/// How long a sealed segment waits for company before it is put into a store elsewhere.
+const COMPANY_S: u64 = 10;
+
+impl Volume {
+    pub(super) fn store_round(&self) -> Result<(), VolumeError> {
+        {
+            let _turn = self.upkeep.store_turn.lock();
+            self.store_sealed(false)?;
+        }
+        self.delete_garbage()
+    }
+
+    /// Puts all sealed segments into the store.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; what was not stored stays on the local disk.
+    pub fn store_all(&self) -> Result<(), VolumeError> {
+        let _turn = self.upkeep.store_turn.lock();
+        self.store_sealed(true)
+    }
+
+    fn store_sealed(&self, all: bool) -> Result<(), VolumeError> {
+        let mut sealed: Vec<(SegmentId, u64)> = self
+            .ns
+            .segments()
+            .into_iter()
+            .filter(|(_, row)| row.state == SegmentState::Sealed && row.live > 0)
+            .map(|(id, row)| (id, row.len))
+            .collect();
+        sealed.sort_unstable();
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        for (id, len) in sealed {
+            group.push(id);
+            bytes += len;
+            if bytes >= OBJECT_MIN {
+                self.store_group(&group)?;
+                group.clear();
+                bytes = 0;
+            }
+        }
+        let mut since = self.upkeep.unstored_since.lock();
+        if group.is_empty() {
+            *since = None;
+            return Ok(());
+        }
+        let waited = since.get_or_insert_with(Instant::now).elapsed().as_secs() >= COMPANY_S;
+        if all || (waited && self.config.store.is_some()) {
+            *since = None;
+            drop(since);
+            self.store_group(&group)?;
+        }
+        Ok(())
+    }
+
+    /// Puts segments into one object. The order is: bytes in the store, then the record.
+    fn store_group(&self, group: &[SegmentId]) -> Result<(), VolumeError> {
+        let object = self.ns.new_object();
+        let sealed: Vec<SealedSegment> =
+            group.iter().map(|id| self.streams.seal(*id)).collect::<Result<_, _>>()?;
+        let places = match sealed.as_slice() {
+            [] => return Ok(()),
+            [only] => {
+                self.put(object, &only.path)?;
+                vec![(only.segment, 0)]
+            }
+            several => {
+                let path = self.paths.staging().join(format!("{:016x}.object", object.id.0));
+                let footer = combine(self.config.id, several, &path)?;
+                let put = self.put(object, &path);
+                std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
+                put?;
+                footer.segments.iter().map(|segment| (segment.id, segment.offset)).collect()
+            }
+        };
+        self.ns.segments_stored(object, &places)?;
+        Ok(())
+    }
+
+    fn put(&self, object: ObjectRef, path: &Path) -> Result<(), VolumeError> {
+        self.store.put_new_file(&object_key(object), path)?;
+        Ok(())
+    }
+
+    /// Deletes objects whose deletion is in a stored checkpoint.
+    pub(super) fn delete_garbage(&self) -> Result<(), VolumeError> {
+        loop {
+            let Some(object) = self.upkeep.deletable.lock().first().copied() else { return Ok(()) };
+            self.store.delete(&object_key(object))?;
+            self.ns.garbage_deleted(&[object])?;
+            self.upkeep.deletable.lock().remove(&object);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A volume's life on one machine: written, sealed, stored, compacted, closed, dropped as by a crash, and opened again.
+
+use std::{path::Path, sync::Arc};
+
+use forebay_meta::{NewInode, WriteAttr};
+use forebay_types::{Compression, Encryption, FileKind, Ino, SubvolumeId};
+use forebay_volume::{CreateOptions, OpenOptions, ReadPiece, Volume, create};
+
+const AT: SubvolumeId = SubvolumeId::FIRST;
+
+fn by_hand() -> OpenOptions {
+    OpenOptions { background: false, ..OpenOptions::default() }
+}
+
+fn file() -> NewInode {
+    NewInode {
+        kind: FileKind::Regular,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: Vec::new(),
+        xattrs: Vec::new(),
+    }
+}
+
+/// Bytes that tell where they belong.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+    let size = volume.namespace().inode(AT, ino).unwrap().row.size;
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    while at < size {
+        for piece in volume.read(ino, at, 1 << 20).unwrap() {
+            match piece {
+                ReadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
+                ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),
+            }
+        }
+        at = bytes.len() as u64;
+    }
+    bytes
+}
+
+fn fill(volume: &Volume) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut expected = Vec::new();
+    for (index, len) in [0, 1, 1000, 1024, 1025, 5000, 70_000, 200_000, 5 << 20].into_iter().enumerate() {
+        let name = format!("file{index}").into_bytes();
+        let inode = volume.namespace().make(AT, Ino::ROOT, &name, &file()).unwrap();
+        let bytes = pattern(index as u64, len);
+        for (part, chunk) in bytes.chunks(1 << 20).enumerate() {
+            volume.write(inode.ino, (part << 20) as u64, chunk, WriteAttr::default()).unwrap();
+        }
+        expected.push((name, bytes));
+    }
+    expected
+}
+
+fn check(volume: &Volume, expected: &[(Vec<u8>, Vec<u8>)]) {
+    for (name, bytes) in expected {
+        let inode = volume.namespace().lookup(AT, Ino::ROOT, name).unwrap();
+        let found = read(volume, inode.ino);
+        assert!(found == *bytes, "{} differs ({} bytes)", name.escape_ascii(), bytes.len());
+    }
+}
+
+fn new_volume(root: &Path, options: &CreateOptions) -> Arc<Volume> {
+    create(root, options).unwrap();
+    Volume::open(root, &by_hand()).unwrap()
+}
+
+#[test]
+fn data_survives_every_step_of_its_way() {
+    for encryption in [Encryption::None, Encryption::Aes256Gcm] {
+        for compression in [Compression::Lz4, Compression::Zstd, Compression::None] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().join("volume");
+            let volume =
+                new_volume(&root, &CreateOptions { encryption, compression, ..CreateOptions::default() });
+            let expected = fill(&volume);
+            check(&volume, &expected);
+            volume.sync().unwrap();
+            drop(volume);
+
+            let volume = Volume::open(&root, &by_hand()).unwrap();
+            check(&volume, &expected);
+            volume.checkpoint_now().unwrap();
+            check(&volume, &expected);
+            volume.seal_all().unwrap();
+            check(&volume, &expected);
+            volume.store_all().unwrap();
+            volume.checkpoint_now().unwrap();
+            check(&volume, &expected);
+            assert_eq!(volume.dirty_bytes(), 0);
+            drop(volume);
+
+            let volume = Volume::open(&root, &by_hand()).unwrap();
+            check(&volume, &expected);
+            volume.drain(&mut |_| {}).unwrap();
+            volume.close().unwrap();
+            drop(volume);
+            assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
+
+            let volume = Volume::open(&root, &by_hand()).unwrap();
+            check(&volume, &expected);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_refers_to_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    let volume = new_volume(&root, &CreateOptions::default());
+    let expected = fill(&volume);
+    volume.drain(&mut |_| {}).unwrap();
+    assert!(volume.status().objects > 0);
+    for (name, _) in &expected {
+        volume.namespace().unlink(AT, Ino::ROOT, name, &|_| false).unwrap();
+    }
+    for _ in 0..3 {
+        volume.drain(&mut |_| {}).unwrap();
+    }
+    let status = volume.status();
+    assert_eq!((status.live_bytes, status.objects), (0, 0));
+    assert_eq!(volume.namespace().garbage().unwrap(), Vec::new());
+    assert!(
+        !root.join("objects/data").exists()
+            || std::fs::read_dir(root.join("objects/data")).unwrap().count() == 0
+    );
+}
+
+#[test]
+fn compaction_keeps_every_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    let volume = new_volume(&root, &CreateOptions::default());
+    let mut expected = Vec::new();
+    for index in 0..200u64 {
+        let name = format!("file{index}").into_bytes();
+        let inode = volume.namespace().make(AT, Ino::ROOT, &name, &file()).unwrap();
+        let bytes = pattern(index, 400_000);
+        volume.write(inode.ino, 0, &bytes, WriteAttr::default()).unwrap();
+        expected.push((name, bytes));
+    }
+    volume.drain(&mut |_| {}).unwrap();
+    let before = volume.status();
+    for (index, (name, bytes)) in expected.iter_mut().enumerate() {
+        let ino = volume.namespace().lookup(AT, Ino::ROOT, name).unwrap().ino;
+        if index % 5 != 0 {
+            *bytes = pattern(1000 + index as u64, 400_000);
+            volume.write(ino, 0, bytes, WriteAttr::default()).unwrap();
+        }
+    }
+    for _ in 0..6 {
+        volume.drain(&mut |_| {}).unwrap();
+        volume.compact().unwrap();
+    }
+    volume.drain(&mut |_| {}).unwrap();
+    check(&volume, &expected);
+    let after = volume.status();
+    assert!(after.garbage_bytes < after.live_bytes / 2, "{before:?} {after:?}");
+    drop(volume);
+    check(&Volume::open(&root, &by_hand()).unwrap(), &expected);
+}
