@@ -289,6 +289,25 @@ fn records_of_an_older_epoch_do_not_follow_newer_ones() {
     assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("older epoch")), "{:?}", replayed.cut);
 }
 
+/// A crash undid the renaming of a spare that had records already: they stand exactly where new ones end.
+#[test]
+fn what_a_reserved_file_had_before_is_not_replayed() {
+    let (files, _) = two_files();
+    let mut stale = files[0].1.clone();
+    stale.resize(32 << 20, 0);
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("spare"), stale).expect("a spare");
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert!(found.is_empty());
+    let journal = start(replayed, dir.path(), 2);
+    append(&journal, 1);
+    journal.sync(Sequence(1)).expect("a sync");
+    drop(journal);
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!(found, fresh(1));
+    assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("old record 2")), "{:?}", replayed.cut);
+}
+
 #[test]
 fn a_file_that_got_no_head_is_not_part_of_it() {
     let (files, _) = two_files();
