@@ -1,5 +1,7 @@
 //! A volume's life on one machine: written, sealed, stored, compacted, closed, dropped as by a crash, and opened again.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{path::Path, sync::Arc};
 
 use forebay_meta::{NewInode, WriteAttr};

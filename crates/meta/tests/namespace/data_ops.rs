@@ -55,7 +55,8 @@ impl World {
         let (mut data_len, mut extents, mut tokens) = (0, Vec::new(), Vec::new());
         for _ in 0..1 + self.random.below(2) {
             let start = self.random.below(16 * u64::from(BLOCK));
-            let end = start + 1 + self.random.below(if self.random.one_in(3) { 400 } else { 90 });
+            let most = if self.random.one_in(3) { 400 } else { 90 };
+            let end = start + 1 + self.random.below(most);
             let stream = self.random.one_in(3);
             let mut offset = start;
             while offset < end {
