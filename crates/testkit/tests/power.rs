@@ -6,6 +6,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use forebay_testkit::power::campaign::{Life, Outcome};
 use forebay_testkit::power::cut::{Fill, Names, Rules};
@@ -18,6 +19,10 @@ const ORDERED: Rules = Rules { names: Names::Ordered, fill: Fill::ZerosOrNoise }
 
 /// The small file system that the kit is tried on.
 const MODEL: &str = env!("CARGO_BIN_EXE_crash-model");
+
+/// One test at a time: a process that another test is just starting has, for a moment, this one's files open, and then a
+/// mount is busy.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Past the capture of the test harness, so that what was run is always in the log.
 fn say(line: &str) {
@@ -79,6 +84,7 @@ fn crash(binary: &Path, lives: u64, kills: u64) -> Result<(), Trouble> {
 
 #[test]
 fn forebay_keeps_its_promise() -> Result<(), Trouble> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = std::env::var_os("FOREBAY_BIN").map(PathBuf::from);
     let binary = asked.clone().unwrap_or_else(|| built().join("forebay"));
     if asked.is_none() && !speaks(&binary) {
@@ -96,11 +102,13 @@ fn speaks(binary: &Path) -> bool {
 
 #[test]
 fn a_file_system_that_is_right_passes() -> Result<(), Trouble> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     crash(Path::new(MODEL), 2, 4)
 }
 
 #[test]
 fn a_sync_left_out_is_found() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new("left-out").unwrap();
     for point in ["create", "journal"] {
         let found = (1..=8).find_map(|seed| {
