@@ -1,1 +1,15 @@
-//! A volume behind the kernel: the adapter from FUSE requests to the vfs
+//! A volume behind the kernel: FUSE requests become calls of the vfs, and what these answer becomes replies.
+//!
+//! Nothing is decided here but which error number stands for which error, and for how long the kernel may keep what it was told: for good,
+//! because on an unshared volume nothing changes behind its back. Relies on the kernel for permission checks (`default_permissions`).
+
+mod adapter;
+mod convert;
+mod errno;
+mod lock_waiter;
+mod stats;
+mod trouble;
+
+pub use adapter::VolumeFs;
+pub use errno::errno;
+pub use stats::{BUCKETS, OpStats, Stats};

@@ -1,1 +1,40 @@
-//! POSIX semantics over a volume: handles, permissions, locks
+//! POSIX semantics over a volume: what a system call means, without the kernel.
+//!
+//! Guarantees: an inode stays usable while a handle on it is open, whatever becomes of its names; what an operation returned is seen by
+//! every later one; locks are granted in the order in which they began to wait. Relies on the namespace for atomic records, and on
+//! the caller (the kernel with `default_permissions`) for permission checks by mode, owner and ACL: here is only what a file system has to
+//! do itself, which is inheritance, set-id bits, and ACLs that follow the mode.
+//!
+//! Order that must hold: an inode's count of handles goes up before its existence is asked for, and the namespace asks for that count in its
+//! turn; so either the removal sees the handle, or the handle sees the removal. The namespace is never called with a lock of this
+//! crate held, except [`removals`], which only readers of removed inodes wait for.
+
+mod access;
+mod acl;
+mod attrs;
+mod creation;
+mod cursor;
+mod dirs;
+mod error;
+mod files;
+pub mod locks;
+mod names;
+mod open_inodes;
+mod options;
+mod ranges;
+mod removals;
+mod setid;
+mod vfs;
+mod xattrs;
+
+pub use acl::{Acl, AclEntry, AclTag};
+pub use attrs::SetAttr;
+pub use cursor::Listed;
+pub use error::VfsError;
+pub use files::{Open, Opened};
+pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
+pub use forebay_volume::{ReadPiece, Space, VolumeError, Whence};
+pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
+pub use options::{AtimeMode, Caller, VfsOptions};
+pub use ranges::Fallocate;
+pub use vfs::Vfs;

@@ -1,0 +1,400 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_fuse::{
+    Agreed, DirBuffer, DirPlusBuffer, Errno, Filesystem, InitConfig, KernelOffer, LockReply, ReadBuffer,
+    Request,
+    flags::{Capabilities, OpenFlags, WriteFlags},
+    types::{
+        Attr, CopyRange, Create, Entry, Fallocate as FuseFallocate, Lock, LockKind, LockRange, Mknod,
+        Open as FuseOpen, Opened as FuseOpened, Read, Release, SetAttr, SetXattr as FuseSetXattr, StatFs,
+        Statx, StatxReply, Write,
+    },
+};
+use forebay_types::{FileKind, limits::NAME_MAX};
+use forebay_vfs::{Caller, Fallocate, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence};
+
+use crate::{
+    convert::{self, FOREVER, entry, ino, mode_bits},
+    lock_waiter::Waiter,
+    trouble::Trouble,
+};
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// A volume as the kernel's file system.
+#[derive(Debug)]
+pub struct VolumeFs {
+    vfs: Arc<Vfs>,
+    trouble: Trouble,
+}
+
+impl VolumeFs {
+    /// Serves `vfs`.
+    #[must_use]
+    pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
+        VolumeFs { vfs, trouble: Trouble::default() }
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    fn done<T>(&self, op: &'static str, ino: u64, result: std::result::Result<T, VfsError>) -> Result<T> {
+        result.map_err(|error| self.trouble.answer(&self.vfs, op, ino, &error))
+    }
+
+    /// Calls `work` with who asks.
+    fn by<T>(req: &Request, work: impl FnOnce(&Caller<'_>) -> T) -> T {
+        let in_group = |gid| req.in_group(gid);
+        work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
+    }
+}
+
+fn open_args(flags: u32, kill: bool) -> Open {
+    let has = |flag: i32| flags & flag as u32 != 0;
+    Open {
+        read_only: flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32,
+        no_atime: has(libc::O_NOATIME),
+        truncate: has(libc::O_TRUNC),
+        kill,
+    }
+}
+
+fn opened(opened: Opened) -> FuseOpened {
+    let flags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, opened.keep_cache);
+    FuseOpened { fh: opened.fh, flags }
+}
+
+fn has_no_atime(flags: u32) -> bool {
+    flags & libc::O_NOATIME as u32 != 0
+}
+
+/// Set-id bits survive what a superuser does, as the kernel has it for operations on which it does not tell.
+fn kills(req: &Request) -> bool {
+    req.uid != 0
+}
+
+impl Filesystem for VolumeFs {
+    fn init(&self, _offer: &KernelOffer) -> Result<InitConfig> {
+        let plain = InitConfig::default();
+        let capabilities = plain.capabilities
+            | Capabilities::POSIX_LOCKS
+            | Capabilities::FLOCK_LOCKS
+            | Capabilities::ATOMIC_O_TRUNC
+            | Capabilities::EXPORT_SUPPORT
+            | Capabilities::DONT_MASK
+            | Capabilities::POSIX_ACL
+            | Capabilities::SETXATTR_EXT
+            | Capabilities::HANDLE_KILLPRIV_V2
+            | Capabilities::DO_READDIRPLUS
+            | Capabilities::READDIRPLUS_AUTO
+            | Capabilities::CACHE_SYMLINKS
+            | Capabilities::EXPLICIT_INVAL_DATA;
+        Ok(InitConfig { capabilities, ..plain })
+    }
+
+    fn started(&self, agreed: &Agreed) {
+        tracing::debug!(minor = agreed.minor, capabilities = ?agreed.capabilities, "mounted");
+    }
+
+    fn destroy(&self) {
+        self.vfs.write_access_times();
+    }
+
+    fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
+        match self.vfs.lookup(ino(parent), name) {
+            Ok(attr) => Ok(entry(&attr)),
+            Err(VfsError::NotFound) => Ok(Entry::negative(FOREVER)),
+            Err(error) => self.done("lookup in", parent, Err(error)),
+        }
+    }
+
+    fn forget(&self, number: u64, _nlookup: u64) {
+        self.vfs.forget(ino(number));
+    }
+
+    fn getattr(&self, _req: &Request, number: u64, _fh: Option<u64>) -> Result<Attr> {
+        let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
+        Ok(convert::attr(&attr))
+    }
+
+    fn setattr(&self, _req: &Request, number: u64, set: &SetAttr) -> Result<Attr> {
+        let attr = self.vfs.setattr(ino(number), &convert::set_attr(set));
+        Ok(convert::attr(&self.done("change of attributes", number, attr)?))
+    }
+
+    fn readlink(&self, _req: &Request, number: u64) -> Result<Bytes> {
+        self.done("readlink", number, self.vfs.readlink(ino(number))).map(Bytes::from)
+    }
+
+    fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let made = Self::by(req, |caller| self.vfs.symlink(ino(parent), name, target, caller));
+        self.done("symlink in", parent, made).map(|attr| entry(&attr))
+    }
+
+    fn mknod(&self, req: &Request, parent: u64, name: &[u8], args: &Mknod) -> Result<Entry> {
+        let kind = match args.mode & libc::S_IFMT {
+            0 => FileKind::Regular,
+            _ => FileKind::from_mode(args.mode).ok_or(Errno::EINVAL)?,
+        };
+        let what = (kind, mode_bits(args.mode), mode_bits(args.umask));
+        let made = Self::by(req, |caller| self.vfs.mknod(ino(parent), name, what, args.rdev, caller));
+        self.done("mknod in", parent, made).map(|attr| entry(&attr))
+    }
+
+    fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        let (mode, umask) = (mode_bits(mode), mode_bits(umask));
+        let made = Self::by(req, |caller| self.vfs.mkdir(ino(parent), name, mode, umask, caller));
+        self.done("mkdir in", parent, made).map(|attr| entry(&attr))
+    }
+
+    fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.done("unlink in", parent, self.vfs.unlink(ino(parent), name))
+    }
+
+    fn rmdir(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.done("rmdir in", parent, self.vfs.rmdir(ino(parent), name))
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Errno::EINVAL),
+        };
+        let renamed = self.vfs.rename((ino(parent), name), (ino(new_parent), new_name), mode);
+        self.done("rename in", parent, renamed)
+    }
+
+    fn link(&self, _req: &Request, number: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        let linked = self.vfs.link(ino(number), ino(new_parent), new_name);
+        self.done("link", number, linked).map(|attr| entry(&attr))
+    }
+
+    fn open(&self, _req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
+        let open = open_args(args.flags, args.kill_suidgid);
+        self.done("open", number, self.vfs.open(ino(number), open)).map(opened)
+    }
+
+    fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, FuseOpened)> {
+        let mode = (mode_bits(args.mode), mode_bits(args.umask));
+        let exclusive = args.flags & libc::O_EXCL as u32 != 0;
+        let open = (open_args(args.flags, args.kill_suidgid), exclusive);
+        let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
+        self.done("create in", parent, made).map(|(attr, handle)| (entry(&attr), opened(handle)))
+    }
+
+    fn tmpfile(&self, req: &Request, parent: u64, args: &Create) -> Result<(Entry, FuseOpened)> {
+        let mode = (mode_bits(args.mode), mode_bits(args.umask));
+        let linkable = args.flags & libc::O_EXCL as u32 == 0;
+        let made = Self::by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
+        self.done("tmpfile in", parent, made).map(|(attr, handle)| (entry(&attr), opened(handle)))
+    }
+
+    fn read(&self, _req: &Request, number: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
+        let no_atime = has_no_atime(args.flags);
+        let pieces = self.vfs.read(ino(number), args.offset, args.size, no_atime);
+        for piece in self.done("read", number, pieces)? {
+            match piece {
+                ReadPiece::Bytes(bytes) => out.push(bytes),
+                ReadPiece::Zeros(count) => out.push_zeros(count),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, _req: &Request, number: u64, args: &Write, data: &[u8]) -> Result<u32> {
+        let kill = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
+        let written = self.done("write", number, self.vfs.write(ino(number), args.offset, data, kill))?;
+        u32::try_from(written).map_err(|_| Errno::EIO)
+    }
+
+    fn flush(&self, _req: &Request, number: u64, _fh: u64, lock_owner: u64) -> Result<()> {
+        self.done("close", number, self.vfs.flush(ino(number), lock_owner))
+    }
+
+    fn release(&self, _req: &Request, number: u64, args: &Release) -> Result<()> {
+        let flock_owner = args.flock_release.then_some(args.lock_owner);
+        self.vfs.release(ino(number), args.fh, flock_owner);
+        Ok(())
+    }
+
+    fn fsync(&self, _req: &Request, number: u64, _fh: u64, _datasync: bool) -> Result<()> {
+        self.done("fsync", number, self.vfs.fsync(ino(number)))
+    }
+
+    fn opendir(&self, _req: &Request, number: u64, _args: &FuseOpen) -> Result<FuseOpened> {
+        let fh = self.done("opendir", number, self.vfs.opendir(ino(number)))?;
+        Ok(FuseOpened { fh, flags: OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE })
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        number: u64,
+        fh: u64,
+        offset: u64,
+        out: &mut DirBuffer<'_>,
+    ) -> Result<()> {
+        let listed = self.vfs.readdir(fh, offset, &mut |listed| {
+            out.add(listed.ino.0, listed.cookie, convert::kind(listed.kind), listed.name)
+        });
+        self.done("readdir", number, listed)
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        number: u64,
+        fh: u64,
+        offset: u64,
+        out: &mut DirPlusBuffer<'_>,
+    ) -> Result<()> {
+        let listed = self.vfs.readdirplus(fh, offset, &mut |listed| match &listed.attr {
+            Some(attr) => out.add(&entry(attr), listed.cookie, listed.name),
+            None => out.add_name(listed.ino.0, listed.cookie, convert::kind(listed.kind), listed.name),
+        });
+        self.done("readdir", number, listed)
+    }
+
+    fn releasedir(&self, _req: &Request, _ino: u64, args: &Release) -> Result<()> {
+        self.vfs.releasedir(args.fh);
+        Ok(())
+    }
+
+    fn fsyncdir(&self, _req: &Request, number: u64, _fh: u64, _datasync: bool) -> Result<()> {
+        self.done("fsync", number, self.vfs.fsyncdir(ino(number)))
+    }
+
+    fn statfs(&self, _req: &Request, number: u64) -> Result<StatFs> {
+        let space = self.done("statfs", number, self.vfs.space())?;
+        Ok(StatFs {
+            blocks: space.blocks,
+            bfree: space.free,
+            bavail: space.available,
+            files: space.files,
+            ffree: space.files_free,
+            bsize: space.block_size,
+            frsize: space.block_size,
+            namelen: NAME_MAX as u32,
+        })
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        number: u64,
+        name: &[u8],
+        value: &[u8],
+        args: &FuseSetXattr,
+    ) -> Result<()> {
+        let mode = match args.flags as i32 {
+            0 => SetXattr::Any,
+            libc::XATTR_CREATE => SetXattr::Create,
+            libc::XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::EINVAL),
+        };
+        let set = self.vfs.setxattr(ino(number), name, value, mode, args.acl_kill_sgid);
+        self.done("setxattr", number, set)
+    }
+
+    fn getxattr(&self, _req: &Request, number: u64, name: &[u8]) -> Result<Bytes> {
+        self.done("getxattr", number, self.vfs.getxattr(ino(number), name)).map(Bytes::from)
+    }
+
+    fn listxattr(&self, req: &Request, number: u64) -> Result<Bytes> {
+        let list = self.vfs.listxattr(ino(number), req.uid == 0);
+        self.done("listxattr", number, list).map(Bytes::from)
+    }
+
+    fn removexattr(&self, _req: &Request, number: u64, name: &[u8]) -> Result<()> {
+        self.done("removexattr", number, self.vfs.removexattr(ino(number), name))
+    }
+
+    fn getlk(&self, _req: &Request, number: u64, lock: &Lock) -> Result<LockRange> {
+        let conflict =
+            convert::lock_request(lock).and_then(|request| self.vfs.locks().conflict(ino(number), &request));
+        Ok(conflict.map_or(LockRange { kind: LockKind::Unlock, ..lock.range }, convert::lock_range))
+    }
+
+    fn setlk(&self, _req: &Request, number: u64, lock: &Lock, reply: LockReply) {
+        self.lock(number, lock, false, reply);
+    }
+
+    fn setlkw(&self, _req: &Request, number: u64, lock: &Lock, reply: LockReply) {
+        self.lock(number, lock, true, reply);
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.vfs.locks().interrupt(unique);
+    }
+
+    fn fallocate(&self, req: &Request, number: u64, args: &FuseFallocate) -> Result<()> {
+        const KEEP: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
+        const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP;
+        const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
+        const ZERO_KEEP: u32 = ZERO | KEEP;
+        let what = match args.mode {
+            0 => Fallocate::Allocate { keep_size: false },
+            KEEP => Fallocate::Allocate { keep_size: true },
+            PUNCH => Fallocate::Punch,
+            ZERO => Fallocate::Zero { keep_size: false },
+            ZERO_KEEP => Fallocate::Zero { keep_size: true },
+            _ => return Err(Errno::ENOTSUP),
+        };
+        let range = (args.offset, args.length);
+        self.done("fallocate", number, self.vfs.fallocate(ino(number), what, range, kills(req)))
+    }
+
+    fn lseek(&self, _req: &Request, number: u64, _fh: u64, offset: i64, whence: u32) -> Result<u64> {
+        let whence = match whence as i32 {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        self.done("lseek", number, self.vfs.seek(ino(number), offset, whence))
+    }
+
+    fn copy_file_range(&self, req: &Request, args: &CopyRange) -> Result<u64> {
+        if args.flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let from = (ino(args.ino_in), args.offset_in);
+        let to = (ino(args.ino_out), args.offset_out);
+        self.done("copy to", args.ino_out, self.vfs.copy_range(from, to, args.len, kills(req)))
+    }
+
+    fn syncfs(&self, _req: &Request, number: u64) -> Result<()> {
+        self.done("sync", number, self.vfs.sync_all())
+    }
+
+    fn statx(&self, _req: &Request, number: u64, _args: &Statx) -> Result<StatxReply> {
+        let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
+        Ok(convert::statx(&attr))
+    }
+}
+
+impl VolumeFs {
+    fn lock(&self, number: u64, lock: &Lock, wait: bool, reply: LockReply) {
+        match convert::lock_request(lock) {
+            Some(request) => self.vfs.locks().set(ino(number), request, wait, Box::new(Waiter(reply))),
+            None => {
+                let range = (lock.range.start, lock.range.end);
+                self.vfs.locks().unlock(ino(number), convert::lock_space(lock), lock.owner, range);
+                reply.answer(Ok(()));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Advisory locks: record locks of fcntl(2), also those of open file descriptions, and whole-file locks of flock(2).
+//!
+//! [`core::Locks`] is the rules, free of input, output and waiting. [`LockTable`] adds those who wait: each is answered once, outside the
+//! mutex. A request is granted whenever nothing *held* conflicts, as on Linux; those who wait are granted in the order in which they began.
+
+pub mod core;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_types::Ino;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+pub use self::core::{LockKind, LockRange, LockRequest, LockSpace};
+use self::core::{Locks, Outcome, Ticket};
+use crate::error::VfsError;
+
+/// Somebody who asked for a lock and is to be answered, now or later.
+pub trait LockWaiter: Send {
+    /// Names the request, for [`LockTable::interrupt`].
+    fn unique(&self) -> u64;
+
+    /// Whether the caller got a signal already.
+    fn is_interrupted(&self) -> bool;
+
+    /// Answers.
+    fn answer(self: Box<Self>, result: Result<(), VfsError>);
+}
+
+type Waiter = Box<dyn LockWaiter>;
+
+#[derive(Default)]
+struct State {
+    locks: Locks,
+    waiters: FxHashMap<Ticket, Waiter>,
+    tickets: FxHashMap<u64, Ticket>,
+}
+
+impl State {
+    fn take(&mut self, ticket: Ticket) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&ticket)?;
+        self.tickets.remove(&waiter.unique());
+        Some(waiter)
+    }
+
+    fn take_all(&mut self, tickets: Vec<Ticket>) -> Vec<Waiter> {
+        tickets.into_iter().filter_map(|ticket| self.take(ticket)).collect()
+    }
+}
+
+/// The locks of all inodes.
+#[derive(Default)]
+pub struct LockTable {
+    state: Mutex<State>,
+    /// Inodes with locks: where there are none, closing a file need not look.
+    files: AtomicUsize,
+}
+
+impl std::fmt::Debug for LockTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockTable").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+fn answer_all(waiters: Vec<Waiter>, result: fn() -> Result<(), VfsError>) {
+    waiters.into_iter().for_each(|waiter| waiter.answer(result()));
+}
+
+impl LockTable {
+    /// The first lock that conflicts with `request`.
+    #[must_use]
+    pub fn conflict(&self, ino: Ino, request: &LockRequest) -> Option<LockRange> {
+        self.state.lock().locks.conflict(ino, request)
+    }
+
+    /// Sets a lock. Where another conflicts, the waiter is answered [`VfsError::Locked`], or, if it waits, once the lock is its own, or
+    /// [`VfsError::Deadlock`], or [`VfsError::Interrupted`].
+    pub fn set(&self, ino: Ino, request: LockRequest, wait: bool, waiter: Waiter) {
+        let mut state = self.state.lock();
+        // Found by an interrupt from here on, which needs the mutex; a signal before it shows in the mark.
+        let wait = wait && !waiter.is_interrupted();
+        let interrupted = !wait && waiter.is_interrupted();
+        let (outcome, woken) = state.locks.set(ino, request, wait);
+        let woken = state.take_all(woken);
+        let mut answer = None;
+        match outcome {
+            Outcome::Granted => answer = Some((waiter, Ok(()))),
+            Outcome::Conflict if interrupted => answer = Some((waiter, Err(VfsError::Interrupted))),
+            Outcome::Conflict => answer = Some((waiter, Err(VfsError::Locked))),
+            Outcome::Deadlock => answer = Some((waiter, Err(VfsError::Deadlock))),
+            Outcome::Waits(ticket) => {
+                state.tickets.insert(waiter.unique(), ticket);
+                state.waiters.insert(ticket, waiter);
+            }
+        }
+        self.files.store(state.locks.files(), Ordering::Release);
+        drop(state);
+        if let Some((waiter, result)) = answer {
+            waiter.answer(result);
+        }
+        answer_all(woken, || Ok(()));
+    }
+
+    /// Releases bytes `start..=end` of an owner's locks.
+    pub fn unlock(&self, ino: Ino, space: LockSpace, owner: u64, (start, end): (u64, u64)) {
+        self.release(|locks| locks.unlock(ino, space, owner, (start, end)));
+    }
+
+    /// Releases everything of an owner: one of its descriptors of the file was closed.
+    pub fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64) {
+        self.release(|locks| locks.unlock(ino, space, owner, (0, u64::MAX)));
+    }
+
+    /// Releases the record locks that were set through a handle that is now closed.
+    pub fn release_handle(&self, ino: Ino, fh: u64) {
+        self.release(|locks| locks.release_handle(ino, fh));
+    }
+
+    fn release(&self, release: impl FnOnce(&mut Locks) -> Vec<Ticket>) {
+        if self.files.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let woken = release(&mut state.locks);
+        let woken = state.take_all(woken);
+        self.files.store(state.locks.files(), Ordering::Release);
+        drop(state);
+        answer_all(woken, || Ok(()));
+    }
+
+    /// The caller of a request got a signal: if it waits here, it no longer does.
+    pub fn interrupt(&self, unique: u64) {
+        let mut state = self.state.lock();
+        let Some(ticket) = state.tickets.get(&unique).copied() else { return };
+        state.locks.cancel(ticket);
+        let waiter = state.take(ticket);
+        self.files.store(state.locks.files(), Ordering::Release);
+        drop(state);
+        answer_all(waiter.into_iter().collect(), || Err(VfsError::Interrupted));
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiters.len()
+    }
+}
+
+#[cfg(test)]
+mod table_tests;

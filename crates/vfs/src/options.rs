@@ -1,0 +1,58 @@
+use std::{fmt, sync::Arc};
+
+use forebay_env::{Clock, SystemClock};
+
+/// When a read changes the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AtimeMode {
+    /// When it is not after the last change, or older than a day.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+    /// Never.
+    Off,
+}
+
+/// How files behave where POSIX leaves a choice.
+#[derive(Clone)]
+pub struct VfsOptions {
+    /// Access times.
+    pub atime: AtimeMode,
+    /// What access times are taken from and compared with; the same clock as the namespace's.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for VfsOptions {
+    fn default() -> VfsOptions {
+        VfsOptions { atime: AtimeMode::default(), clock: Arc::new(SystemClock) }
+    }
+}
+
+impl fmt::Debug for VfsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VfsOptions").field("atime", &self.atime).finish_non_exhaustive()
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    /// User of new inodes; 0 keeps set-id bits where others lose them.
+    pub uid: u32,
+    /// Group of new inodes.
+    pub gid: u32,
+    /// Whether the caller is in a group, by any of its groups. Asked only where a set-group-id bit depends on it.
+    pub in_group: &'a dyn Fn(u32) -> bool,
+}
+
+impl Caller<'_> {
+    /// The superuser.
+    pub const ROOT: Caller<'static> = Caller { uid: 0, gid: 0, in_group: &|_| true };
+}
+
+impl fmt::Debug for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("uid", &self.uid).field("gid", &self.gid).finish_non_exhaustive()
+    }
+}
