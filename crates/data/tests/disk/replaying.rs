@@ -102,6 +102,8 @@ fn a_lost_write_in_the_middle_ends_it_there() {
     let (replayed, found) = replay(dir.path(), 0).expect("a replay");
     assert_eq!(found, fresh(2));
     let journal = start(replayed, dir.path(), 2);
+    let left = std::fs::metadata(dir.path().join(&files[0].0)).expect("the cut file").len();
+    assert_eq!(left as usize, ends[1].1, "what is beyond the cut is still in the file");
     assert_eq!(append(&journal, 3), Sequence(3));
     journal.sync(Sequence(3)).expect("a sync");
     drop(journal);
