@@ -34,6 +34,7 @@ impl EmbeddedEngine {
     /// [`EngineError::Locked`] while another process has it, [`EngineError::Damaged`] where its files are not its own.
     pub fn open(dir: &Path) -> Result<EmbeddedEngine, EngineError> {
         let failed = |error| explain(dir, error);
+        crate::journal_tail::cut_torn_tail(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
         let database = Database::builder(dir)
             .cache_size(CACHE_BYTES)
             .max_journaling_size(LOG_BYTES)

@@ -12,6 +12,7 @@ mod embedded;
 mod engine;
 mod error;
 mod inode;
+mod journal_tail;
 mod log;
 mod memory;
 mod namespace;
