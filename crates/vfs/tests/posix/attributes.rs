@@ -1,0 +1,156 @@
+use forebay_vfs::{SetAttr, SetTime, SetXattr};
+
+use super::*;
+
+fn mode_of(world: &World, ino: Ino) -> u16 {
+    world.vfs.getattr(ino).unwrap().mode
+}
+
+fn set(world: &World, ino: Ino, set: SetAttr) -> Attr {
+    world.vfs.setattr(ino, &set).unwrap()
+}
+
+fn chmod(world: &World, ino: Ino, mode: u16) {
+    set(world, ino, SetAttr { mode: Some(mode), ..SetAttr::default() });
+}
+
+#[test]
+fn writes_by_others_take_set_id_bits_away() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    let vfs = &world.vfs;
+    let truncate = |kill| SetAttr { size: Some(3), kill, ..SetAttr::default() };
+    let writes: [(&str, &dyn Fn(bool)); 4] = [
+        ("write", &|kill| assert_eq!(vfs.write(ino, 0, b"bytes", kill).unwrap(), 5)),
+        ("truncate", &|kill| assert_eq!(set(&world, ino, truncate(kill)).size, 3)),
+        ("fallocate", &|kill| {
+            vfs.fallocate(ino, forebay_vfs::Fallocate::Allocate { keep_size: false }, (0, 9), kill).unwrap();
+        }),
+        ("copy", &|kill| assert_eq!(vfs.copy_range((ino, 0), (ino, 100), 1, kill).unwrap(), 1)),
+    ];
+    for (what, write) in writes {
+        chmod(&world, ino, 0o6755);
+        write(false);
+        assert_eq!(mode_of(&world, ino), 0o6755, "{what} by one who may");
+        write(true);
+        assert_eq!(mode_of(&world, ino), 0o755, "{what}");
+        chmod(&world, ino, 0o6745);
+        write(true);
+        assert_eq!(mode_of(&world, ino), 0o2745, "{what}, not executable by the group");
+    }
+}
+
+#[test]
+fn a_new_owner_takes_set_id_bits_away_except_from_directories() {
+    let world = World::new();
+    let (file, directory) = (world.file(ROOT, "a").ino, world.directory(ROOT, "d").ino);
+    for ino in [file, directory] {
+        chmod(&world, ino, 0o6755);
+    }
+    let chown = SetAttr { uid: Some(9), ..SetAttr::default() };
+    assert_eq!(set(&world, file, chown).mode, 0o755);
+    assert_eq!(set(&world, directory, chown).mode, 0o6755);
+}
+
+#[test]
+fn capabilities_go_with_the_contents_and_the_owner() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    let vfs = &world.vfs;
+    let changes: [&dyn Fn(); 3] = [
+        &|| assert_eq!(vfs.write(ino, 0, b"x", false).unwrap(), 1),
+        &|| assert_eq!(set(&world, ino, SetAttr { size: Some(0), ..SetAttr::default() }).size, 0),
+        &|| assert_eq!(set(&world, ino, SetAttr { gid: Some(4), ..SetAttr::default() }).gid, 4),
+    ];
+    for change in changes {
+        vfs.setxattr(ino, b"security.capability", b"caps", SetXattr::Any, false).unwrap();
+        chmod(&world, ino, 0o700);
+        assert_eq!(vfs.getxattr(ino, b"security.capability").unwrap(), b"caps");
+        change();
+        refused(vfs.getxattr(ino, b"security.capability"), |error| matches!(error, VfsError::NoAttribute));
+    }
+}
+
+#[test]
+fn attributes_are_set_listed_and_removed() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    let vfs = &world.vfs;
+    let put = |name: &[u8], value: &[u8], mode| vfs.setxattr(ino, name, value, mode, false);
+    put(b"user.a", b"1", SetXattr::Create).unwrap();
+    refused(put(b"user.a", b"2", SetXattr::Create), |error| matches!(error, VfsError::Exists));
+    refused(put(b"user.b", b"2", SetXattr::Replace), |error| matches!(error, VfsError::NoAttribute));
+    put(b"trusted.t", &[7; 65536], SetXattr::Any).unwrap();
+    assert_eq!(vfs.getxattr(ino, b"trusted.t").unwrap().len(), 65536);
+    assert_eq!(vfs.listxattr(ino, false).unwrap(), b"user.a\0");
+    assert_eq!(vfs.listxattr(ino, true).unwrap(), b"trusted.t\0user.a\0");
+    refused(put(b"user.big", &[0; 65537], SetXattr::Any), |error| {
+        matches!(error, VfsError::AttributeTooLarge(65537))
+    });
+    refused(put(&[b'u'; 256], b"", SetXattr::Any), |error| {
+        matches!(error, VfsError::AttributeNameTooLong(256))
+    });
+    refused(put(b"system.other", b"", SetXattr::Any), |error| matches!(error, VfsError::NotSupported(_)));
+    refused(put(b"user.", b"", SetXattr::Any), |error| matches!(error, VfsError::Invalid(_)));
+    vfs.removexattr(ino, b"user.a").unwrap();
+    refused(vfs.removexattr(ino, b"user.a"), |error| matches!(error, VfsError::NoAttribute));
+}
+
+#[test]
+fn an_access_is_seen_at_once_and_written_later() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    world.vfs.write(ino, 0, b"text", false).unwrap();
+    let before = world.vfs.getattr(ino).unwrap();
+    world.vfs.read(ino, 0, 4, true).unwrap();
+    assert_eq!(world.vfs.getattr(ino).unwrap().atime, before.atime, "O_NOATIME");
+    world.vfs.read(ino, 0, 4, false).unwrap();
+    let seen = world.vfs.getattr(ino).unwrap();
+    assert_eq!(seen.atime, world.clock.now());
+    assert_eq!((seen.mtime, seen.ctime), (before.mtime, before.ctime));
+    world.clock.advance_ns(1_000_000_000);
+    world.vfs.read(ino, 0, 4, false).unwrap();
+    assert_eq!(world.vfs.getattr(ino).unwrap().atime, seen.atime, "once is enough for a day");
+    let world = world.again();
+    assert_eq!(world.vfs.getattr(ino).unwrap().atime, seen.atime);
+}
+
+#[test]
+fn a_time_that_is_set_overrules_an_access() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    world.vfs.write(ino, 0, b"text", false).unwrap();
+    world.vfs.read(ino, 0, 4, false).unwrap();
+    let time = forebay_types::Timespec { secs: -5, nanos: 999_999_999 };
+    let times = SetAttr { atime: Some(SetTime::To(time)), ..SetAttr::default() };
+    assert_eq!(set(&world, ino, times).atime, time);
+    assert_eq!(world.vfs.getattr(ino).unwrap().atime, time);
+}
+
+#[test]
+fn a_small_file_whose_access_is_due_is_read_again() {
+    let world = World::new();
+    let reader = Open { read_only: true, ..Open::default() };
+    let ino = world.file(ROOT, "a").ino;
+    assert!(world.vfs.open(ino, reader).unwrap().keep_cache, "nothing to read");
+    world.vfs.write(ino, 0, b"text", false).unwrap();
+    assert!(world.vfs.open(ino, Open::default()).unwrap().keep_cache, "for writing too");
+    assert!(world.vfs.open(ino, Open { no_atime: true, ..reader }).unwrap().keep_cache);
+    assert!(!world.vfs.open(ino, reader).unwrap().keep_cache);
+    world.vfs.read(ino, 0, 4, false).unwrap();
+    assert!(world.vfs.open(ino, reader).unwrap().keep_cache);
+    let large = world.file(ROOT, "b").ino;
+    set(&world, large, SetAttr { size: Some(1 << 30), ..SetAttr::default() });
+    assert!(world.vfs.open(large, reader).unwrap().keep_cache);
+    assert_eq!(world.vfs.getattr(large).unwrap().atime, world.clock.now());
+}
+
+#[test]
+fn access_times_can_be_off() {
+    let world = World::with(AtimeMode::Off);
+    let ino = world.file(ROOT, "a").ino;
+    world.vfs.write(ino, 0, b"text", false).unwrap();
+    let before = world.vfs.getattr(ino).unwrap().atime;
+    world.vfs.read(ino, 0, 4, false).unwrap();
+    assert_eq!(world.vfs.getattr(ino).unwrap().atime, before);
+}
