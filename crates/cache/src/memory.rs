@@ -42,7 +42,7 @@ impl Memory {
                 let at = u64::from(index) * CHUNK_BYTES + part.start as u64;
                 let payload =
                     slots.get(found.slot as usize).filter(|payload| payload.len() == found.len as usize);
-                let fault = || Fault { chunks: index..index + 1, source: None };
+                let fault = || Fault { chunks: vec![index], source: None };
                 let payload = payload.ok_or_else(fault)?;
                 Ok(Piece { at, bytes: payload.slice(part) })
             })

@@ -64,38 +64,46 @@ impl Queue {
     }
 }
 
-/// Fingerprints of chunks that left the small queue unused, as many as there are slots, the latest `slots` departures.
+/// Places that a fingerprint may be in.
+const WAYS: usize = 4;
+
+/// A fingerprint, never 0 but in an empty place, and the number of its departure.
+type Ghost = (u32, u32);
+
+/// Fingerprints of chunks that left the small queue unused: those of the latest departures, about as many as there are slots.
 pub(crate) struct Ghosts {
-    /// Fingerprint and number of the departure; a later one with the same place overwrites.
-    places: Vec<(u32, u32)>,
+    sets: Vec<[Ghost; WAYS]>,
     departures: u32,
 }
 
 impl Ghosts {
     pub(crate) fn new(slots: u32) -> Ghosts {
-        Ghosts { places: vec![(0, 0); slots as usize], departures: 0 }
+        Ghosts { sets: vec![[(0, 0); WAYS]; (slots as usize).div_ceil(WAYS)], departures: 0 }
     }
 
-    fn place(&self, hash: u64) -> Option<usize> {
-        (hash >> 32).checked_rem(self.places.len() as u64).map(|place| place as usize)
+    fn set(&mut self, hash: u64) -> Option<&mut [Ghost; WAYS]> {
+        let set = (hash >> 32).checked_rem(self.sets.len() as u64)?;
+        self.sets.get_mut(set as usize)
     }
 
+    /// Remembers a chunk in the place of the one of its set that left first.
     pub(crate) fn remember(&mut self, hash: u64) {
-        if let Some(place) = self.place(hash) {
-            self.departures = self.departures.wrapping_add(1);
-            self.places[place] = (hash as u32 | 1, self.departures);
+        self.departures = self.departures.wrapping_add(1);
+        let departures = self.departures;
+        let oldest =
+            |ghost: &&mut Ghost| if ghost.0 == 0 { u32::MAX } else { departures.wrapping_sub(ghost.1) };
+        if let Some(place) = self.set(hash).and_then(|set| set.iter_mut().max_by_key(oldest)) {
+            *place = (hash as u32 | 1, departures);
         }
     }
 
-    /// Whether the chunk left lately; it is then forgotten.
+    /// Whether the chunk left lately; it is then no longer remembered.
     pub(crate) fn recall(&mut self, hash: u64) -> bool {
-        let Some(place) = self.place(hash) else { return false };
-        let (fingerprint, departure) = self.places[place];
-        let recent = self.departures.wrapping_sub(departure) < self.places.len() as u32;
-        let found = recent && fingerprint == hash as u32 | 1;
-        if found {
-            self.places[place] = (0, 0);
-        }
-        found
+        let (departures, remembered) = (self.departures, (self.sets.len() * WAYS) as u32);
+        let it = |ghost: &&mut Ghost| ghost.0 == hash as u32 | 1;
+        let Some(place) = self.set(hash).and_then(|set| set.iter_mut().find(it)) else { return false };
+        let recent = departures.wrapping_sub(place.1) < remembered;
+        *place = (0, 0);
+        recent
     }
 }

@@ -82,6 +82,8 @@ impl<F: Fetch> Shared<F> {
         while !pending.is_empty() {
             let purpose = Purpose { ahead: false, trust: attempt < ATTEMPTS, request_chunks: REQUEST_CHUNKS };
             let plan = self.plan(object, pending.drain(..), purpose);
+            self.counters.misses.add(plan.owned.iter().map(|flight| flight.chunks.len() as u64).sum());
+            self.counters.joined.add(plan.joined.iter().map(|(_, chunks)| chunks.len() as u64).sum());
             self.fly_all(&plan.owned);
             for run in &plan.cached {
                 match self.read_run(run, range, hint) {
@@ -91,11 +93,9 @@ impl<F: Fetch> Shared<F> {
             }
             for flight in &plan.owned {
                 pieces.push(piece_of(flight, &flight.chunks, object, range)?);
-                self.counters.misses.add(flight.chunks.len() as u64);
             }
             for (flight, chunks) in &plan.joined {
                 pieces.push(piece_of(flight, chunks, object, range)?);
-                self.counters.joined.add(chunks.len() as u64);
             }
             pending.sort_unstable();
             attempt += 1;
@@ -111,7 +111,7 @@ impl<F: Fetch> Shared<F> {
         purpose: Purpose,
     ) -> Plan<F::Error> {
         let mut plan = Plan { cached: Vec::new(), joined: Vec::new(), owned: Vec::new() };
-        // Slots of chunks of another length than the object allows.
+        // Slots of chunks that are not to be used: untrusted, or of another length than the object allows.
         let mut stale = Vec::new();
         let mut missing: Vec<Range<u32>> = Vec::new();
         let mut state = self.state.lock();
@@ -126,12 +126,12 @@ impl<F: Fetch> Shared<F> {
                 continue;
             }
             match index.find(key) {
-                Some(found) if found.len != object.chunk_len(chunk) => stale.extend(index.remove(key)),
-                Some(found) if purpose.trust => {
+                Some(found) if purpose.trust && found.len == object.chunk_len(chunk) => {
                     plan.add_cached(object, chunk, found);
                     continue;
                 }
-                Some(_) | None => {}
+                Some(_) => stale.extend(index.remove(key)),
+                None => {}
             }
             match missing.last_mut() {
                 Some(run) if run.end == chunk && (run.len() as u32) < purpose.request_chunks => run.end += 1,
@@ -168,7 +168,7 @@ impl<F: Fetch> Shared<F> {
             }
             Err(fault) => fault,
         };
-        let keys = fault.chunks.clone().map(|chunk| run.object.chunk(chunk));
+        let keys = fault.chunks.iter().map(|&chunk| run.object.chunk(chunk));
         let slots: Vec<u32> = keys.filter_map(|key| state.index.remove(key)).collect();
         drop(state);
         match fault.source {
@@ -177,7 +177,7 @@ impl<F: Fetch> Shared<F> {
                 self.counters.corrupt.add(slots.len() as u64);
                 if self.counters.logged_corrupt.first() {
                     let object = run.object.key;
-                    tracing::warn!(%object, chunk = fault.chunks.start, "a cached chunk does not check; it is fetched again");
+                    tracing::warn!(%object, chunks = ?fault.chunks, "a cached chunk does not check; it is fetched again");
                 }
             }
         }

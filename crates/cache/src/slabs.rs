@@ -116,7 +116,7 @@ impl Slabs {
 
     /// The bytes `range` of the object, which lie in the run: one request for the headers, one for the payloads.
     pub(crate) fn read(&self, run: &Run, range: &Range<u64>) -> Result<Bytes, Fault> {
-        let failed = |source| Fault { chunks: run.chunks(), source: Some(source) };
+        let failed = |source| Fault { chunks: run.chunks().collect(), source: Some(source) };
         let (file, place) = self.slab(run.slot()).map_err(failed)?;
         let headers = read_at(file, run.found.len() * HEADER_BYTES, header_offset(place)).map_err(failed)?;
 
@@ -127,6 +127,7 @@ impl Slabs {
         let payload = read_at(file, (end - start) as usize, payload_offset(place) + (start - whole.start));
         let payload = payload.map_err(failed)?;
 
+        let mut wrong = Vec::new();
         for (index, header) in run.chunks().zip(headers.chunks_exact(HEADER_BYTES)) {
             let chunk = run.object.bytes(&(index..index + 1));
             let part = chunk.start.max(start)..chunk.end.min(end);
@@ -137,8 +138,11 @@ impl Slabs {
                     && header.verifies((part.start - chunk.start) as usize, bytes)
             });
             if !checks {
-                return Err(Fault { chunks: index..index + 1, source: None });
+                wrong.push(index);
             }
+        }
+        if !wrong.is_empty() {
+            return Err(Fault { chunks: wrong, source: None });
         }
         Ok(Bytes::from(payload).slice((range.start - start) as usize..(range.end - start) as usize))
     }

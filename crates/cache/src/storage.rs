@@ -34,7 +34,7 @@ impl Run {
 /// Some chunks of a run that could not be read back.
 #[derive(Debug)]
 pub(crate) struct Fault {
-    pub chunks: Range<u32>,
+    pub chunks: Vec<u32>,
     /// `None` if the bytes came, but do not check.
     pub source: Option<io::Error>,
 }
