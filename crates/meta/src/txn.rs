@@ -11,6 +11,7 @@ use forebay_format::{
     },
 };
 use forebay_types::{Generation, Ino, SegmentId, SubvolumeId, Timespec};
+use rustc_hash::FxHashSet;
 
 use crate::{
     blocks::{self, Placed},
@@ -73,8 +74,8 @@ pub(crate) struct Txn<'a> {
     noted: Vec<(SegmentId, Candidate)>,
     segments: Vec<(SegmentId, Option<SegmentRow>)>,
     subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
-    /// Segments whose own lists will name what this operation puts there.
-    named: Vec<SegmentId>,
+    /// Blocks that the lists of the segments themselves will name.
+    named: FxHashSet<(SegmentId, Ino, u32)>,
     stale: Vec<(Ino, u32)>,
 }
 
@@ -116,7 +117,7 @@ impl<'a> Txn<'a> {
             noted: Vec::new(),
             segments: Vec::new(),
             subvolumes: Vec::new(),
-            named: Vec::new(),
+            named: FxHashSet::default(),
             stale: Vec::new(),
         })
     }
@@ -260,9 +261,9 @@ impl<'a> Txn<'a> {
         self.subvolumes.push((id, row));
     }
 
-    /// Says that a segment's own list will name, with this subvolume, the blocks that this operation makes refer to it.
-    pub(crate) fn is_named_by(&mut self, segment: SegmentId) {
-        self.named.push(segment);
+    /// Says that a segment's own list will name this block of this subvolume.
+    pub(crate) fn is_named_by(&mut self, segment: SegmentId, ino: Ino, block: u32) {
+        self.named.insert((segment, ino, block));
     }
 
     /// Says that an older version of something in a block was changed in place.
@@ -377,6 +378,7 @@ impl<'a> Txn<'a> {
             let allocated = (row.allocated + now).saturating_sub(before);
             let settled = match (layout, settled) {
                 (Layout::Inline, Layout::Empty) => Layout::Inline,
+                _ if allocated == 0 => Layout::Empty,
                 (_, settled) => settled,
             };
             if (row.allocated, row.layout) != (allocated, settled) {
@@ -415,7 +417,7 @@ impl<'a> Txn<'a> {
 
     fn take_into_use(&mut self, ino: Ino, block: u32, extent: &Extent) {
         self.count_live(extent.segment, i64::from(extent.len));
-        if self.lineage.is_clone() && !self.named.contains(&extent.segment) {
+        if self.lineage.is_clone() && !self.named.contains(&(extent.segment, ino, block)) {
             self.note_share(extent.segment, ino, block);
         }
         self.noted.push((extent.segment, Candidate { subvolume: self.subvolume, ino, block }));

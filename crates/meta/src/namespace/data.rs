@@ -125,7 +125,7 @@ impl Namespace {
             }
             ExtentSource::Stream(segment, run_offset) => {
                 txn.know_segment(segment, SegmentKind::Stream);
-                txn.is_named_by(segment);
+                txn.is_named_by(segment, ino, block);
                 let (len, stored_len) = (new.len, new.stored_len);
                 let run = StreamRun {
                     segment,

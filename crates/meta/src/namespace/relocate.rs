@@ -107,12 +107,12 @@ impl Namespace {
     ) -> Result<(), MetaError> {
         self.change(subvolume, Urgency::Reclaim, &[], |txn| {
             txn.know_segment(target, SegmentKind::Packed);
-            txn.is_named_by(target);
             let mut seen = FxHashSet::default();
             for (candidate, moved) in moves {
                 if candidate.subvolume != subvolume || !seen.insert(*candidate) {
                     return Err(MetaError::Invalid("each block of one subvolume moves once in a record"));
                 }
+                txn.is_named_by(target, candidate.ino, candidate.block);
                 for one in *moved {
                     if one.row.at_head && one.row.generation == txn.generation {
                         move_at_head(txn, *candidate, one)?;

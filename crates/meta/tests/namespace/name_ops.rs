@@ -31,7 +31,11 @@ impl World {
             true => Err(Refusal::Exists),
             false => Ok(()),
         });
-        assert_eq!(got.as_ref().map(|_| ()), expected.as_ref().map(|()| ()), "make {name:?} in {parent}");
+        assert_eq!(
+            got.as_ref().map(|_| ()).map_err(|refusal| *refusal),
+            expected,
+            "make {name:?} in {parent}"
+        );
         let Ok(inode) = got else { return };
         tree.put(parent, &name, inode.ino, now);
         let made = self.add(at, parent, inode.ino, &new, now);
@@ -61,7 +65,7 @@ impl World {
         let new = new_inode(FileKind::Regular, 0o600);
         let got = self.ns.make_nameless(at, parent, &new).map_err(Refusal::from);
         let expected = self.trees.get_mut(&at).unwrap().target(parent).map(|_| ());
-        assert_eq!(got.as_ref().map(|_| ()), expected.as_ref().map(|()| ()));
+        assert_eq!(got.as_ref().map(|_| ()).map_err(|refusal| *refusal), expected);
         let Ok(inode) = got else { return };
         self.add(at, parent, inode.ino, &new, now);
         self.trees.get_mut(&at).unwrap().0.get_mut(&inode.ino).unwrap().names = 0;

@@ -74,7 +74,6 @@ fn seeds(first: u64, count: u64) -> Vec<u64> {
 }
 
 fn run(engine: Arc<dyn Engine>, seed: u64, steps: usize, snapshots: bool) {
-    println!("seed {seed}");
     let mut world = World::new(engine, seed);
     for step in 0..steps {
         world.step(snapshots);
@@ -100,6 +99,7 @@ fn run(engine: Arc<dyn Engine>, seed: u64, steps: usize, snapshots: bool) {
 #[test]
 fn one_tree_as_the_model_says() {
     for seed in seeds(1, 30) {
+        println!("seed {seed}");
         run(Arc::new(MemoryEngine::default()), seed, 400, false);
     }
 }
@@ -107,6 +107,7 @@ fn one_tree_as_the_model_says() {
 #[test]
 fn snapshots_and_clones_as_the_model_says() {
     for seed in seeds(1000, 40) {
+        println!("seed {seed}");
         run(Arc::new(MemoryEngine::default()), seed, 500, true);
     }
 }
@@ -114,6 +115,7 @@ fn snapshots_and_clones_as_the_model_says() {
 #[test]
 fn the_same_over_the_embedded_engine() {
     for seed in seeds(5000, 3) {
+        println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
         run(Arc::new(EmbeddedEngine::open(dir.path()).unwrap()), seed, 300, true);
     }
