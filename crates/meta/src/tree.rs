@@ -86,7 +86,7 @@ impl Lineage {
         limit: usize,
     ) -> Result<Items, EngineError> {
         let head = self.head();
-        let mut merged: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
+        let mut merged: Vec<(Vec<u8>, Version)> = Vec::new();
         let mut bound: Option<Vec<u8>> = None;
         for (subvolume, generation) in &self.0 {
             let prefix = prefix(*subvolume);
@@ -106,26 +106,31 @@ impl Lineage {
                 }
                 wanted *= 4;
             };
-            let mut level: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
+            let mut level: Vec<(Vec<u8>, Version)> = Vec::new();
             for (key, value) in page.rows {
                 let Some((item, version)) = key.split_last_chunk::<VERSION_LEN>() else { continue };
                 let version = Generation(!u32::from_be_bytes(*version));
                 let suffix = item.get(prefix.len()..).unwrap_or_default();
                 let beyond = bound.as_deref().is_some_and(|bound| suffix >= bound);
-                if version <= *generation && !beyond && !level.contains_key(suffix) {
+                let older = level.last().is_some_and(|(newer, _)| newer == suffix);
+                if version <= *generation && !beyond && !older {
                     let at_head = (*subvolume, version) == head;
-                    level.insert(suffix.to_vec(), Version { value, at_head });
+                    level.push((suffix.to_vec(), Version { value, at_head }));
                 }
             }
-            for (suffix, version) in level {
-                merged.entry(suffix).or_insert(version);
+            if merged.is_empty() {
+                merged = level;
+            } else {
+                let mut both: BTreeMap<_, _> = level.into_iter().collect();
+                both.extend(merged);
+                merged = both.into_iter().collect();
             }
         }
         if let Some(bound) = &bound {
-            merged.retain(|suffix, _| suffix < bound);
+            merged.retain(|(suffix, _)| suffix < bound);
         }
-        merged.retain(|_, version| version.value != TOMBSTONE);
-        Ok(Items { items: merged.into_iter().collect(), next: bound })
+        merged.retain(|(_, version)| version.value != TOMBSTONE);
+        Ok(Items { items: merged, next: bound })
     }
 }
 

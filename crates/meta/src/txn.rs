@@ -47,14 +47,18 @@ struct BlockEdit {
 impl BlockEdit {
     /// The extents, with what is at the head once the rows are written.
     fn into_stored(self) -> Arc<[Placed]> {
-        let kept = |placed: &Placed| {
-            self.before.iter().find(|old| old.offset == placed.offset && old.extent == placed.extent)
-        };
+        let kept =
+            |placed: &Placed| at(&self.before, placed.offset).filter(|old| old.extent == placed.extent);
         self.now
             .iter()
             .map(|placed| Placed { at_head: kept(placed).is_none_or(|old| old.at_head), ..*placed })
             .collect()
     }
+}
+
+/// The extent that begins at `offset`, of a list sorted by that.
+fn at(list: &[Placed], offset: u32) -> Option<&Placed> {
+    list.binary_search_by_key(&offset, |placed| placed.offset).ok().map(|at| &list[at])
 }
 
 /// An operation under way. Nothing of it is seen by anybody until [`Txn::finish`]'s result is committed.
@@ -393,7 +397,7 @@ impl<'a> Txn<'a> {
         let in_rows = self.inode(edit.ino)?.row.layout == Layout::Extents;
         let now: &[Placed] = if in_rows { &edit.now } else { &[] };
         for old in edit.before.iter() {
-            if now.iter().any(|placed| placed.offset == old.offset) {
+            if at(now, old.offset).is_some() {
                 continue;
             }
             self.delete(&Item::Extent(edit.ino, edit.block, old.offset))?;
@@ -402,7 +406,7 @@ impl<'a> Txn<'a> {
             }
         }
         for placed in now {
-            let old = edit.before.iter().find(|old| old.offset == placed.offset);
+            let old = at(&edit.before, placed.offset);
             if old.is_some_and(|old| old.extent == placed.extent) {
                 continue;
             }
