@@ -154,3 +154,34 @@ fn access_times_can_be_off() {
     world.vfs.read(ino, 0, 4, false).unwrap();
     assert_eq!(world.vfs.getattr(ino).unwrap().atime, before);
 }
+
+#[test]
+fn a_read_only_volume_refuses_changes() {
+    let world = World::new();
+    let ino = world.file(ROOT, "a").ino;
+    world.vfs.write(ino, 0, b"text", false).unwrap();
+    let World { vfs, dir, .. } = world;
+    vfs.volume().close().unwrap();
+    drop(vfs);
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = Volume::open(&dir.path().join("volume"), &options).unwrap();
+    let vfs = Vfs::new(volume, VfsOptions::default());
+    let before = vfs.getattr(ino).unwrap();
+    let refusals = [
+        vfs.write(ino, 0, b"x", false).err(),
+        vfs.setattr(ino, &SetAttr { mode: Some(0), ..SetAttr::default() }).err(),
+        vfs.unlink(ROOT, b"a").err(),
+        vfs.mkdir(ROOT, b"d", 0o755, 0, &Caller::ROOT).err(),
+        vfs.link(ino, ROOT, b"b").err(),
+        vfs.setxattr(ino, b"user.a", b"", SetXattr::Any, false).err(),
+        vfs.removexattr(ino, b"user.a").err(),
+        vfs.copy_range((ino, 0), (ino, 10), 2, false).err(),
+        vfs.fallocate(ino, forebay_vfs::Fallocate::Punch, (0, 1), false).err(),
+        vfs.open(ino, Open { truncate: true, ..Open::default() }).err(),
+    ];
+    for refusal in refusals {
+        assert!(matches!(refusal, Some(VfsError::ReadOnly)), "{refusal:?}");
+    }
+    vfs.read(ino, 0, 4, false).unwrap();
+    assert_eq!(vfs.getattr(ino).unwrap(), before);
+}
