@@ -67,11 +67,13 @@ fn main() {
     let store = || ns.checkpoint().unwrap().map(|checkpoint| checkpoint.store().unwrap());
     let lookup = |number| drop(ns.lookup(V, parent(number), name(number).as_bytes()).unwrap());
 
+    let mixed = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32) as u32;
+
     let mut inodes = Vec::new();
     timed("make", FILES, |number| inodes.push(make(parent(number), name(number), FileKind::Regular)));
     timed("write 4 KiB in a record", FILES, |number| {
         let source = ExtentSource::Record(0);
-        let new = NewExtent { offset: 0, len: 4096, source, stored_len: 4120, form: 0, check: 1 };
+        let new = NewExtent { offset: 0, len: 4096, source, stored_len: 4120, form: 0, check: mixed(number) };
         ns.write(V, inodes[number as usize], &[new], &[], 0, WriteAttr::default()).unwrap();
     });
     timed("lookup, pending", FILES, lookup);
@@ -92,8 +94,14 @@ fn main() {
     let random = |number: u64| (number.wrapping_mul(0x9e37_79b9) % 100_000) * 4096;
     timed("random write to one file", FILES, |number| {
         let source = ExtentSource::Record(0);
-        let new =
-            NewExtent { offset: random(number), len: 4096, source, stored_len: 4120, form: 0, check: 1 };
+        let new = NewExtent {
+            offset: random(number),
+            len: 4096,
+            source,
+            stored_len: 4120,
+            form: 0,
+            check: mixed(number),
+        };
         ns.write(V, inodes[0], &[new], &[], 0, WriteAttr::default()).unwrap();
     });
     timed("map of 4 KiB of it", FILES, |number| drop(ns.map(V, inodes[0], random(number), 4096).unwrap()));

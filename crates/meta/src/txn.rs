@@ -47,8 +47,8 @@ struct BlockEdit {
 impl BlockEdit {
     /// The extents, with what is at the head once the rows are written.
     fn into_stored(self) -> Arc<[Placed]> {
-        let kept =
-            |placed: &Placed| at(&self.before, placed.offset).filter(|old| old.extent == placed.extent);
+        let mut before = Ascending(&self.before);
+        let mut kept = |placed: &Placed| before.at(placed.offset).filter(|old| old.extent == placed.extent);
         self.now
             .iter()
             .map(|placed| Placed { at_head: kept(placed).is_none_or(|old| old.at_head), ..*placed })
@@ -56,9 +56,19 @@ impl BlockEdit {
     }
 }
 
-/// The extent that begins at `offset`, of a list sorted by that.
-fn at(list: &[Placed], offset: u32) -> Option<&Placed> {
-    list.binary_search_by_key(&offset, |placed| placed.offset).ok().map(|at| &list[at])
+/// Looks up offsets, each greater than the last, in a list sorted by them.
+struct Ascending<'a>(&'a [Placed]);
+
+impl<'a> Ascending<'a> {
+    fn at(&mut self, offset: u32) -> Option<&'a Placed> {
+        while let Some((first, rest)) = self.0.split_first() {
+            if first.offset >= offset {
+                return (first.offset == offset).then_some(first);
+            }
+            self.0 = rest;
+        }
+        None
+    }
 }
 
 /// An operation under way. Nothing of it is seen by anybody until [`Txn::finish`]'s result is committed.
@@ -396,8 +406,9 @@ impl<'a> Txn<'a> {
     fn write_block(&mut self, edit: &BlockEdit) -> Result<(), MetaError> {
         let in_rows = self.inode(edit.ino)?.row.layout == Layout::Extents;
         let now: &[Placed] = if in_rows { &edit.now } else { &[] };
+        let mut found = Ascending(now);
         for old in edit.before.iter() {
-            if at(now, old.offset).is_some() {
+            if found.at(old.offset).is_some() {
                 continue;
             }
             self.delete(&Item::Extent(edit.ino, edit.block, old.offset))?;
@@ -405,8 +416,9 @@ impl<'a> Txn<'a> {
                 self.count_live(old.extent.segment, -i64::from(old.extent.len));
             }
         }
+        let mut found = Ascending(&edit.before);
         for placed in now {
-            let old = at(&edit.before, placed.offset);
+            let old = found.at(placed.offset);
             if old.is_some_and(|old| old.extent == placed.extent) {
                 continue;
             }
