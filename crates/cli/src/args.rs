@@ -1,0 +1,293 @@
+//! The command line, from which help, shell completions and man pages are made.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use forebay_object::StoreUrl;
+use forebay_types::{Compression, Durability, Encryption};
+
+use crate::size::ByteSize;
+
+/// A POSIX file system on a directory or a bucket.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    about = "A POSIX file system whose data rests in a directory or in object storage",
+    after_help = "Example:\n  forebay create ~/volume\n  mkdir ~/data && forebay mount ~/volume ~/data\n  forebay umount ~/data",
+    max_term_width = 100
+)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a volume
+    Create(CreateArgs),
+    /// Mount a volume on a directory
+    Mount(MountArgs),
+    /// Unmount: bring everything into the store, then end the process behind the mount
+    Umount(UmountArgs),
+    /// Say what a volume is, what it holds and what is still to be done
+    Status(StatusArgs),
+    /// Show what a mount does right now: operations, latency, throughput
+    Stats(StatsArgs),
+    /// Give space back: move live data out of mostly empty objects and delete what nothing refers to
+    Gc(GcArgs),
+    /// Measure a mounted directory, of whatever file system
+    Bench(BenchArgs),
+    /// Print the completions of a shell
+    #[command(after_help = "Example:\n  forebay completions bash > /etc/bash_completion.d/forebay")]
+    Completions(CompletionsArgs),
+    /// Write the man pages into a directory
+    #[command(after_help = "Example:\n  forebay man /usr/local/share/man/man1")]
+    Man(ManArgs),
+    /// Mount the do-nothing file system that benchmarks compare with
+    #[command(hide = true)]
+    NullMount(NullMountArgs),
+    /// Print the names of the places that wait for stable storage, for tests
+    #[command(hide = true)]
+    DebugSyncPoints,
+}
+
+/// `forebay create`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Sizes are in bytes or with a unit, in powers of 1024: 512k, 4MiB, 1G.
+
+Examples:
+  forebay create /srv/volume
+  forebay create /srv/volume --store s3://bucket/prefix --region eu-central-1
+  forebay create /srv/volume --store file:///mnt/disk/objects --compression zstd
+
+Credentials come from the usual variables of the provider (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ...).
+The store is tried out first: put, conditional put, read of a range, list, delete.")]
+pub struct CreateArgs {
+    /// The volume: a directory that is missing or empty. It keeps the metadata, the journal and what is not in the store yet
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub volume: PathBuf,
+    /// Where the data rests: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX [default: a directory
+    /// inside VOLUME]
+    #[arg(long, value_name = "URL")]
+    pub store: Option<StoreUrl>,
+    /// The store's service where it is not the provider's own, such as http://localhost:9000 [default: AWS_ENDPOINT_URL]
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// The store's region [default: AWS_REGION]
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// Size of a block, a power of two from 256KiB to 8MiB
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    pub block_size: ByteSize,
+    /// How data is compressed: lz4, zstd or none
+    #[arg(long, value_name = "HOW", default_value_t = Compression::Lz4)]
+    pub compression: Compression,
+    /// Whether data is encrypted before it leaves this machine: none or aes256-gcm. The key is in VOLUME/key: keep a copy
+    #[arg(long, value_name = "HOW", default_value_t = Encryption::None)]
+    pub encryption: Encryption,
+    /// What fsync waits for: local (this machine's disk; the store gets it in the background) or object (the store)
+    #[arg(long, value_name = "CLASS", default_value_t = Durability::Local)]
+    pub durability: Durability,
+}
+
+/// `forebay mount`
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, allow_other,
+default_permissions (always on), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd
+that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
+
+Examples:
+  forebay mount /srv/volume /mnt/data
+  forebay mount /srv/volume /mnt/data -o noatime,allow_other --metrics 127.0.0.1:9187
+  /etc/fstab:  /srv/volume  /mnt/data  fuse.forebay  allow_other,_netdev  0  0"
+)]
+pub struct MountArgs {
+    /// The volume, as given to `forebay create`
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub volume: PathBuf,
+    /// An existing directory
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Stay in front, log to standard error, end on Ctrl-C
+    #[arg(short = 'f', long = "foreground")]
+    pub foreground: bool,
+    /// Mount options, separated by commas; may be given several times
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Where data of a store elsewhere is cached [default: in VOLUME]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub cache_dir: Option<PathBuf>,
+    /// What the cache may take on disk, at least 16MiB [default: 10GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub cache_size: Option<ByteSize>,
+    /// Serve Prometheus metrics on this address, such as 127.0.0.1:9187, under /metrics
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+    /// The log [default: /var/log/forebay/VOLUME-ID.log, for users other than root in ~/.local/state/forebay]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+    /// Become a daemon that reports on standard output, for the process that started it
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// `forebay umount`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Interrupting this command does not interrupt the unmount: it goes on in the background.
+
+Example:
+  forebay umount /mnt/data"
+)]
+pub struct UmountArgs {
+    /// Where a volume is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Free the name at once, and end when the last user has closed
+    #[arg(long, short = 'l')]
+    pub lazy: bool,
+    /// Do not wait until the store has everything: what it lacks stays on this machine's disk and is stored after the next mount
+    #[arg(long)]
+    pub no_drain: bool,
+}
+
+/// `forebay status`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  forebay status /mnt/data --json | jq .dirty_bytes")]
+pub struct StatusArgs {
+    /// A volume or where one is mounted [default: all that are mounted]
+    #[arg(value_name = "VOLUME|MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub place: Option<PathBuf>,
+    /// As JSON; sizes in bytes
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay stats`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  forebay stats /mnt/data
+  forebay stats /mnt/data --once --json")]
+pub struct StatsArgs {
+    /// Where a volume is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub mountpoint: PathBuf,
+    /// Seconds between two looks, from 0.1 to 3600
+    #[arg(long, short = 'i', value_name = "SECONDS", default_value_t = 1.0)]
+    pub interval: f64,
+    /// Print the totals since the mount once and end
+    #[arg(long)]
+    pub once: bool,
+    /// As JSON, a line for each look; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay gc`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "A mounted volume does this by itself in the background; this does it now.
+
+Example:
+  forebay gc /srv/volume --dry-run")]
+pub struct GcArgs {
+    /// A volume, mounted or not, or where one is mounted
+    #[arg(value_name = "VOLUME|MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub volume: PathBuf,
+    /// Only say what could be given back
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `forebay bench`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Everything is written to a directory of the benchmark's own, which is removed at the end.
+
+Examples:
+  forebay bench /mnt/data --quick
+  forebay bench /mnt/data --reference /var/tmp --json report.json --html report.html
+  forebay bench /mnt/data --null --workload create --workload stat-warm"
+)]
+pub struct BenchArgs {
+    /// The directory to measure
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// A second directory, measured in alternation with the first
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "null")]
+    pub reference: Option<PathBuf>,
+    /// Compare with a do-nothing file system over the same kernel interface, with the target's terms of caching
+    #[arg(long)]
+    pub null: bool,
+    /// Concurrent jobs, 1 to 1024
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub jobs: usize,
+    /// Rounds; medians and spread are over them [default: 3, quick: 1]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// A first look, in seconds rather than minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// Only this workload; may be given several times
+    #[arg(long = "workload", value_name = "NAME", value_parser = parse_workload)]
+    pub workloads: Vec<forebay_bench::Workload>,
+    /// Do not drop the caches of the whole machine before cold steps
+    #[arg(long)]
+    pub keep_caches: bool,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Write the report as a page with plots
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+}
+
+fn parse_workload(name: &str) -> Result<forebay_bench::Workload, String> {
+    let all = forebay_bench::Workload::ALL;
+    all.iter().copied().find(|workload| workload.name() == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|workload| workload.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+/// `forebay completions`
+#[derive(Debug, clap::Args)]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: Shell,
+}
+
+/// `forebay man`
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// The directory; made if it is missing
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+}
+
+/// `forebay null-mount`
+#[derive(Debug, clap::Args)]
+pub struct NullMountArgs {
+    /// An existing directory
+    pub mountpoint: PathBuf,
+    /// Lifetime of names and attributes in milliseconds
+    #[arg(long, default_value_t = 1000)]
+    pub lifetime_ms: u64,
+    /// Capabilities asked for at INIT, as bits [default: the do-nothing file system's own]
+    #[arg(long)]
+    pub capabilities: Option<u64>,
+    /// Flags of every opened file, as bits
+    #[arg(long, default_value_t = 0)]
+    pub open_flags: u32,
+    /// Flags of every opened directory, as bits
+    #[arg(long, default_value_t = 0)]
+    pub dir_flags: u32,
+    /// The mount's read-ahead in KiB
+    #[arg(long)]
+    pub read_ahead_kb: Option<u32>,
+}

@@ -1,0 +1,194 @@
+//! `forebay bench`
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use forebay_bench::{Plan, Probe, Progress, Report};
+use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::{
+    args::BenchArgs,
+    control::{Client, Left},
+    error::CliError,
+    logging,
+    mounts::{self, Mounted},
+    output,
+};
+
+const NULL_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
+    logging::start_command();
+    let mut plan = Plan::new(&args.target, args.quick);
+    plan.jobs = args.jobs;
+    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    plan.drop_caches = !args.keep_caches;
+    if !args.workloads.is_empty() {
+        plan.workloads.clone_from(&args.workloads);
+    }
+    plan.target_probe = probe(&args.target)?;
+    let null = if args.null { Some(NullMount::start(&args.target)?) } else { None };
+    plan.reference = null.as_ref().map(|null| null.dir.clone()).or_else(|| args.reference.clone());
+    plan.reference_probe = match (&null, &args.reference) {
+        (Some(null), _) => Probe { pid: Some(null.child.id()), ..Probe::default() },
+        (None, Some(reference)) => probe(reference)?,
+        (None, None) => Probe::default(),
+    };
+    plan.command = std::env::args().collect::<Vec<_>>().join(" ");
+    plan.version = env!("CARGO_PKG_VERSION").to_owned();
+    plan.commit = option_env!("FOREBAY_COMMIT").map(str::to_owned);
+    let stop = Arc::new(AtomicBool::new(false));
+    plan.stop = Some(Arc::clone(&stop));
+    listen(&stop)?;
+    let report = forebay_bench::run(&plan, &Progress::stderr());
+    drop(null);
+    write(args, &report?)
+}
+
+/// The first signal ends the benchmark after the step that runs, the second one at once.
+fn listen(stop: &Arc<AtomicBool>) -> Result<(), CliError> {
+    for signal in [SIGINT, SIGTERM] {
+        let listening = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)));
+        listening.map_err(|error| CliError::Told(format!("cannot listen to signals: {error}")))?;
+    }
+    debug_assert!(!stop.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn write(args: &BenchArgs, report: &Report) -> Result<ExitCode, CliError> {
+    output::out(&report.to_text());
+    if let Some(path) = &args.json {
+        let json = report.to_json().map_err(|error| CliError::io("write", path)(error.into()))?;
+        fs::write(path, json).map_err(CliError::io("write", path))?;
+    }
+    if let Some(path) = &args.html {
+        fs::write(path, report.to_html()).map_err(CliError::io("write", path))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The mount of a volume that a directory is in, if it is in one.
+fn volume_of(dir: &Path) -> Result<Option<Mounted>, CliError> {
+    let dir = fs::canonicalize(dir).map_err(CliError::io("find", dir))?;
+    for above in dir.ancestors() {
+        if let Some(mounted) = mounts::on(above).map_err(CliError::io("look at", above))? {
+            return Ok(Some(mounted));
+        }
+    }
+    Ok(None)
+}
+
+/// How to look at what serves a directory, where that is a Forebay mount.
+fn probe(dir: &Path) -> Result<Probe, CliError> {
+    let Some(mounted) = volume_of(dir)? else { return Ok(Probe::default()) };
+    let pid = Client::of_mount(&mounted)?.process()?.pid();
+    let (draining, observed, chilled) = (mounted.clone(), mounted.clone(), mounted);
+    let drain = move || -> io::Result<()> {
+        let left: Left = ask(&draining, "drain")?;
+        match left.dirty_bytes {
+            0 => Ok(()),
+            bytes => Err(io::Error::other(format!("{bytes} bytes are still dirty after a drain"))),
+        }
+    };
+    let observe = move || -> io::Result<BTreeMap<String, f64>> {
+        let status: Value = ask(&observed, "status")?;
+        let figure = |key: &str| Some((key.to_owned(), status[key].as_f64()?));
+        Ok(["objects", "stored_bytes", "garbage_bytes", "metadata_bytes", "live_bytes", "segments"]
+            .into_iter()
+            .filter_map(figure)
+            .collect())
+    };
+    let chill = move || -> io::Result<()> { ask::<Value>(&chilled, "drop-caches").map(drop) };
+    Ok(Probe {
+        pid: Some(pid),
+        drain: Some(Box::new(drain)),
+        chill: Some(Box::new(chill)),
+        chill_forgets_names: false,
+        observe: Some(Box::new(observe)),
+    })
+}
+
+fn ask<T: serde::de::DeserializeOwned>(mounted: &Mounted, request: &str) -> io::Result<T> {
+    Client::of_mount(mounted).and_then(|client| client.ask(request)).map_err(io::Error::other)
+}
+
+/// The do-nothing file system, mounted for as long as this lives.
+struct NullMount {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl NullMount {
+    /// Mounts it on the terms of the target, where that is a Forebay mount.
+    fn start(target: &Path) -> Result<NullMount, CliError> {
+        let dir = std::env::temp_dir().join(format!("forebay-null-{}", std::process::id()));
+        fs::create_dir(&dir).map_err(CliError::io("make", &dir))?;
+        let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
+        let mut command = Command::new(&program);
+        command.arg("null-mount").arg(&dir);
+        if let Some(mounted) = volume_of(target)? {
+            let status: Value = Client::of_mount(&mounted)?.ask("status")?;
+            let terms = &status["terms"];
+            for (option, key) in [
+                ("--lifetime-ms", "lifetime_ms"),
+                ("--capabilities", "capabilities"),
+                ("--open-flags", "open_flags"),
+                ("--dir-flags", "dir_flags"),
+                ("--read-ahead-kb", "read_ahead_kb"),
+            ] {
+                command.arg(option).arg(terms[key].to_string());
+            }
+        }
+        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                drop(fs::remove_dir(&dir));
+                return Err(CliError::io("start", &program)(error));
+            }
+        };
+        let mut null = NullMount { child, dir };
+        null.wait()?;
+        Ok(null)
+    }
+
+    fn wait(&mut self) -> Result<(), CliError> {
+        let deadline = Instant::now() + NULL_PATIENCE;
+        loop {
+            if forebay_fuse::is_mounted(&self.dir).map_err(CliError::io("look at", &self.dir))? {
+                return fs::metadata(&self.dir).map(drop).map_err(CliError::io("look at", &self.dir));
+            }
+            let ended =
+                self.child.try_wait().map_err(CliError::io("wait for the file system on", &self.dir))?;
+            if ended.is_some() || Instant::now() > deadline {
+                let dir = self.dir.display();
+                return Err(CliError::Told(format!("the do-nothing file system was not mounted on '{dir}'")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for NullMount {
+    fn drop(&mut self) {
+        if forebay_fuse::unmount(&self.dir, true).is_err() {
+            drop(self.child.kill());
+        }
+        drop(self.child.wait());
+        if let Err(error) = fs::remove_dir(&self.dir) {
+            tracing::warn!("cannot remove '{}': {error}", self.dir.display());
+        }
+    }
+}

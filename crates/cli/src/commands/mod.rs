@@ -1,0 +1,11 @@
+//! The commands, one a file.
+
+pub(crate) mod bench;
+pub(crate) mod create;
+pub(crate) mod gc;
+pub(crate) mod mount;
+pub(crate) mod null_mount;
+pub(crate) mod pages;
+pub(crate) mod stats;
+pub(crate) mod status;
+pub(crate) mod umount;

@@ -1,0 +1,175 @@
+//! `forebay status`
+
+use std::{fs, path::Path, process::ExitCode};
+
+use forebay_volume::{VolumeConfig, VolumePaths};
+use serde_json::{Value, json};
+
+use crate::{
+    args::StatusArgs,
+    control::Client,
+    error::CliError,
+    logging,
+    mounts::{self, Mounted},
+    output,
+    size::human,
+};
+
+pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode, CliError> {
+    logging::start_command();
+    let Some(place) = &args.place else { return all(args.json) };
+    let status = match mounts::meant(place)? {
+        Some(mounted) => Client::of_mount(&mounted)?.ask("status")?,
+        None => unmounted(place)?,
+    };
+    if args.json {
+        output::line(&format_args!("{status:#}"));
+    } else {
+        output::out(&for_people(&status));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn all(json: bool) -> Result<ExitCode, CliError> {
+    let mounted = mounts::all().map_err(CliError::io("read", "/proc/self/mountinfo"))?;
+    let ask = |mounted: &Mounted| Client::of_mount(mounted).and_then(|client| client.ask::<Value>("status"));
+    let all: Vec<Value> = mounted
+        .iter()
+        .map(|mounted| {
+            ask(mounted).unwrap_or_else(|error| {
+                json!({ "path": mounted.volume, "mountpoint": mounted.mountpoint, "error": error.to_string() })
+            })
+        })
+        .collect();
+    if json {
+        output::line(&format_args!("{:#}", Value::Array(all)));
+    } else if all.is_empty() {
+        output::line(&"no volume is mounted");
+    } else {
+        let texts: Vec<String> = all.iter().map(for_people).collect();
+        output::out(&texts.join("\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What can be said without opening the volume, so that nothing of it is changed.
+fn unmounted(place: &Path) -> Result<Value, CliError> {
+    let config = VolumeConfig::read(place)?;
+    let root = fs::canonicalize(place).map_err(CliError::io("find", place))?;
+    let paths = VolumePaths::new(&root);
+    let epoch = fs::read_to_string(root.join("epoch")).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let own = config.store.is_none();
+    Ok(json!({
+        "id": config.id,
+        "path": root,
+        "state": "not mounted",
+        "store": config.store.clone().unwrap_or_else(|| paths.objects().display().to_string()),
+        "endpoint": config.endpoint,
+        "region": config.region,
+        "format": config.format,
+        "block_size": config.block_size,
+        "compression": config.compression,
+        "encryption": config.encryption,
+        "durability": config.durability,
+        "epoch": epoch.unwrap_or(0),
+        "metadata_bytes": size(&paths.meta())?.0,
+        "journal_disk_bytes": size(&paths.journal())?.0,
+        "staging_disk_bytes": size(&paths.staging())?.0,
+        "staging_segments": size(&paths.staging())?.1,
+        "stored_bytes": if own { Some(size(&paths.objects())?.0) } else { None },
+        "objects": if own { Some(size(&paths.objects())?.1) } else { None },
+        "version": env!("CARGO_PKG_VERSION"),
+    }))
+}
+
+/// Bytes and number of the files below a directory.
+fn size(dir: &Path) -> Result<(u64, u64), CliError> {
+    let mut total = (0, 0);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(total),
+        entries => entries.map_err(CliError::io("read", dir))?,
+    };
+    for entry in entries.flatten() {
+        // Files come and go where somebody has just mounted the volume.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let (bytes, files) = if metadata.is_dir() { size(&entry.path())? } else { (metadata.len(), 1) };
+        total = (total.0 + bytes, total.1 + files);
+    }
+    Ok(total)
+}
+
+fn for_people(status: &Value) -> String {
+    let text = |key: &str| match &status[key] {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let bytes = |key: &str| status[key].as_u64().map(human);
+    let join = |words: &[Option<String>]| -> Option<String> {
+        let words: Vec<String> = words.iter().flatten().cloned().collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    };
+    let label = |text: Option<String>, label: &str| text.map(|text| format!("{text} {label}"));
+    let read_only = status["read_only"].as_bool().unwrap_or(false).then(|| "read-only".to_owned());
+    let mounted = text("mountpoint").map(|place| match (text("pid"), text("state")) {
+        (Some(pid), Some(state)) if state != "mounted" => format!("{place} (process {pid}, {state})"),
+        (Some(pid), _) => format!("{place} (process {pid}, for {} s)", text("uptime_s").unwrap_or_default()),
+        _ => place,
+    });
+    let class = |key: &str, name: &str| text(key).map(|value| format!("{name} {value}"));
+    let local = join(&[
+        label(bytes("journal_disk_bytes"), "of journal"),
+        label(bytes("staging_disk_bytes"), "not in the store yet, or not cleared away"),
+    ]);
+    let mut rows = vec![
+        ("volume", text("path")),
+        ("id", text("id")),
+        ("mounted on", join(&[mounted.or_else(|| text("state")), read_only])),
+        ("store", text("store")),
+        (
+            "kind",
+            join(&[
+                label(bytes("block_size"), "blocks"),
+                class("compression", "compression"),
+                class("encryption", "encryption"),
+                class("durability", "durability"),
+            ]),
+        ),
+        ("in use", bytes("live_bytes")),
+        (
+            "dirty",
+            join(&[
+                bytes("dirty_bytes"),
+                label(bytes("journal_bytes").filter(|_| status["dirty_bytes"] != 0), "of it in the journal"),
+                label(text("dirty_segments").filter(|_| status["dirty_bytes"] != 0), "segments"),
+            ]),
+        ),
+        ("on this disk", local),
+        (
+            "objects",
+            join(&[
+                text("objects"),
+                label(bytes("stored_bytes"), "stored"),
+                label(bytes("garbage_bytes"), "garbage"),
+            ]),
+        ),
+        (
+            "metadata",
+            join(&[
+                label(bytes("metadata_bytes"), "on disk"),
+                label(bytes("pending_metadata_bytes"), "wait for a checkpoint"),
+            ]),
+        ),
+        ("open", label(text("open_handles"), "files and directories")),
+        ("log", text("log")),
+        ("metrics", text("metrics").map(|addr| format!("http://{addr}/metrics"))),
+        ("last error", text("store_error")),
+        ("error", text("error")),
+    ];
+    for trouble in status["troubles"].as_array().into_iter().flatten() {
+        let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
+        rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
+    }
+    let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
+    rows.into_iter().filter_map(line).collect()
+}

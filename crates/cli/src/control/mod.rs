@@ -1,0 +1,107 @@
+//! How commands reach the process behind a mount.
+//!
+//! A Unix socket in a directory that only its user can enter: `/run/forebay` for root, else `forebay` in the user's runtime directory,
+//! else `/tmp/forebay-UID`. Its name is the volume's id and a hash of its path, because a copied volume has the same id. The request is one
+//! line of words; the answer is lines of JSON, each an object: any number with `progress`, then one with `ok` or `error`, the last.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `status` | what `forebay status --json` prints |
+//! | `stats` | counters since the mount |
+//! | `drain` | progress, then what is left |
+//! | `gc` | progress, then what was given back |
+//! | `drop-caches` | nothing |
+//! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
+//! | `hurry` | a drain that ends the process is given up; what is left stays on the local disk |
+
+mod client;
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use forebay_volume::VolumeConfig;
+use rustix::process::geteuid;
+use serde::{Deserialize, Serialize};
+
+pub use client::{Client, ControlError};
+
+/// How far a drain is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// Raw bytes in use that the store does not have yet.
+    pub dirty_bytes: u64,
+}
+
+/// What a drain or a stop left.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Left {
+    /// Raw bytes in use that the store does not have. They are durable on the local disk.
+    pub dirty_bytes: u64,
+    /// Why they are not there; `None` where nobody waited for it, or nothing is left.
+    pub error: Option<String>,
+    /// The name is free, but files are still open: the process ends when they are closed.
+    #[serde(default)]
+    pub detached: bool,
+    /// Closing failed: what was not synced before may be lost.
+    #[serde(default)]
+    pub close_error: Option<String>,
+}
+
+/// The name of a volume's socket.
+#[must_use]
+pub fn socket_name(volume: &Path, config: &VolumeConfig) -> String {
+    let path = volume.as_os_str().as_encoded_bytes();
+    let hash =
+        path.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    format!("{}-{hash:08x}.sock", config.id)
+}
+
+/// The directories where the socket of a process of user `uid` can be, the first that serves is used.
+#[must_use]
+pub fn runtime_dirs(uid: u32) -> Vec<PathBuf> {
+    let mut dirs = Vec::new();
+    if uid == 0 {
+        dirs.push(PathBuf::from("/run/forebay"));
+    }
+    if uid == geteuid().as_raw()
+        && let Some(dir) =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
+    {
+        dirs.push(dir.join("forebay"));
+    }
+    dirs.push(PathBuf::from(format!("/run/user/{uid}/forebay")));
+    dirs.push(std::env::temp_dir().join(format!("forebay-{uid}")));
+    dirs
+}
+
+/// The directory for sockets of this user, made if it is missing. Only this user can enter it.
+pub(crate) fn own_runtime_dir() -> io::Result<PathBuf> {
+    let uid = geteuid().as_raw();
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for dir in runtime_dirs(uid) {
+        match make_private(&dir, uid) {
+            Ok(()) => return Ok(dir),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn make_private(dir: &Path, uid: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir)?;
+    if !found.is_dir() || found.uid() != uid || found.mode() & 0o022 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is not a directory of this user's own",
+        ));
+    }
+    Ok(())
+}

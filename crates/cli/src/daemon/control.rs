@@ -1,0 +1,229 @@
+//! The answering side of the control socket.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use forebay_fuse::{UnmountError, unmount};
+use forebay_object::Operation;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    control::{Left, Progress, own_runtime_dir, socket_name},
+    daemon::{
+        life::{Life, Phase},
+        settle::settle,
+    },
+    error::CliError,
+};
+
+/// Connections that are answered at a time; more wait.
+const CONNECTIONS_MAX: usize = 32;
+const REQUEST_MAX: u64 = 4096;
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(100);
+/// How long a lazy unmount is waited for before it is said that files are still open.
+const LAZY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Starts to answer, and gives the socket. The volume must be open: that makes the name ours.
+pub(crate) fn listen(life: &Arc<Life>) -> Result<PathBuf, CliError> {
+    let root = &life.volume.paths().root;
+    let dir = own_runtime_dir().map_err(CliError::io("make a directory for the control socket of", root))?;
+    let path = dir.join(socket_name(root, life.volume.config()));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(CliError::io("replace the control socket", &path)(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(CliError::io("make the control socket", &path))?;
+    let life = Arc::clone(life);
+    let open = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        for stream in listener.incoming().filter_map(Result::ok) {
+            while open.load(Ordering::Acquire) >= CONNECTIONS_MAX {
+                thread::sleep(TICK);
+            }
+            open.fetch_add(1, Ordering::AcqRel);
+            let (life, open) = (Arc::clone(&life), Arc::clone(&open));
+            let answering = thread::Builder::new().name("fb-control".to_owned()).spawn(move || {
+                if let Err(error) = answer(&life, &stream) {
+                    tracing::debug!("control: {error}");
+                }
+                open.fetch_sub(1, Ordering::AcqRel);
+            });
+            if let Err(error) = answering {
+                tracing::error!("cannot start a thread to answer: {error}");
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("fb-accept".to_owned()).spawn(accept);
+    thread.map(|_| path.clone()).map_err(CliError::io("start a thread for", &path))
+}
+
+/// Answers the one request of a connection.
+fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
+    let mut words = line.split_whitespace();
+    let request = words.next().unwrap_or_default().to_owned();
+    let rest: Vec<&str> = words.collect();
+    let mut tell = |progress: Progress| drop(say(stream, &json!({ "progress": progress })));
+    let result = match request.as_str() {
+        "status" => Ok(status(life)),
+        "stats" => Ok(stats(life)),
+        "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
+        "gc" => collect(life, &mut tell),
+        "drop-caches" => drop_caches(life),
+        "hurry" => {
+            life.hurry();
+            Ok(json!(true))
+        }
+        "stop" => return stop(life, stream, &rest),
+        other => Err(CliError::Told(format!("'{other}' is no request that this release knows"))),
+    };
+    finish(stream, result)
+}
+
+fn finish(stream: &UnixStream, result: Result<Value, CliError>) -> io::Result<()> {
+    match result {
+        Ok(value) => say(stream, &json!({ "ok": value })),
+        Err(error) => say(stream, &json!({ "error": error.to_string() })),
+    }
+}
+
+fn say(mut stream: &UnixStream, value: &Value) -> io::Result<()> {
+    stream.write_all(format!("{value}\n").as_bytes())
+}
+
+fn value(of: &impl Serialize) -> Value {
+    serde_json::to_value(of).unwrap_or(Value::Null)
+}
+
+fn left(life: &Life) -> Value {
+    value(&Left { dirty_bytes: life.volume.dirty_bytes(), ..Left::default() })
+}
+
+/// What `forebay status --json` prints of a mounted volume.
+pub(super) fn status(life: &Life) -> Value {
+    let volume = &life.volume;
+    let mut status = value(&volume.status());
+    let state = match life.phase() {
+        Phase::Serving => "mounted",
+        Phase::Closing => "closing",
+        Phase::Closed(_) => "closed",
+    };
+    let error = volume.store().last_error().map(|last| {
+        let ago = last.at.elapsed().unwrap_or_default().as_secs();
+        format!("{} ({ago} s ago)", last.error)
+    });
+    let further = json!({
+        "state": state,
+        "mountpoint": life.mountpoint,
+        "pid": std::process::id(),
+        "read_only": volume.read_only(),
+        "log": life.log,
+        "metrics": life.metrics,
+        "uptime_s": life.began.elapsed().as_secs(),
+        "open_handles": life.vfs.open_handles(),
+        "store_error": error,
+        "terms": life.terms,
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    if let (Some(status), Value::Object(further)) = (status.as_object_mut(), further) {
+        status.extend(further);
+    }
+    status
+}
+
+/// Counters since the mount.
+fn stats(life: &Life) -> Value {
+    let operations = life.stats.snapshot();
+    let operations: Vec<Value> = operations
+        .iter()
+        .map(|op| {
+            json!({
+                "name": op.name, "requests": op.requests, "errors": op.errors, "bytes": op.bytes,
+                "nanos": op.nanos, "buckets": op.buckets.to_vec(),
+            })
+        })
+        .collect();
+    let counters = life.volume.store().counters();
+    let store: Vec<Value> = Operation::ALL
+        .iter()
+        .map(|operation| counters.operation(*operation))
+        .filter(|counts| counts.calls > 0)
+        .map(|counts| {
+            json!({
+                "name": counts.operation.name(), "calls": counts.calls, "errors": counts.errors,
+                "bytes": counts.bytes, "latency_us": counts.latency_us,
+            })
+        })
+        .collect();
+    json!({
+        "uptime_ns": u64::try_from(life.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        "operations": operations,
+        "store": store,
+        "store_retries": counters.retries(),
+        "dirty_bytes": life.volume.dirty_bytes(),
+        "open_handles": life.vfs.open_handles(),
+    })
+}
+
+fn collect(life: &Life, tell: &mut dyn FnMut(Progress)) -> Result<Value, CliError> {
+    if life.volume.read_only() {
+        return Err(CliError::Told("the volume is mounted read-only".to_owned()));
+    }
+    let before = life.volume.status();
+    settle(&life.volume, tell)?;
+    Ok(json!({ "before": value(&before), "after": value(&life.volume.status()) }))
+}
+
+fn drop_caches(life: &Life) -> Result<Value, CliError> {
+    life.volume.sync()?;
+    Ok(Value::Null)
+}
+
+/// Unmounts and tells of what follows until the volume is closed.
+fn stop(life: &Life, stream: &UnixStream, words: &[&str]) -> io::Result<()> {
+    let telling = life.will_tell();
+    let lazy = words.contains(&"lazy");
+    life.set_no_drain(words.contains(&"no-drain"));
+    match unmount(&life.mountpoint, lazy) {
+        Ok(()) => {}
+        Err(UnmountError::NotMounted(_)) if life.phase() != Phase::Serving => {}
+        Err(error) => {
+            life.set_no_drain(false);
+            return say(stream, &json!({ "error": error.to_string() }));
+        }
+    }
+    let since = Instant::now();
+    let mut phase = life.phase();
+    loop {
+        match &phase {
+            Phase::Closed(left) => {
+                say(stream, &json!({ "ok": left }))?;
+                drop(telling);
+                return Ok(());
+            }
+            Phase::Serving if lazy && since.elapsed() >= LAZY_PATIENCE => {
+                let left = Left { detached: true, dirty_bytes: life.volume.dirty_bytes(), ..Left::default() };
+                return say(stream, &json!({ "ok": left }));
+            }
+            _ => {}
+        }
+        drop(say(stream, &json!({ "progress": Progress { dirty_bytes: life.volume.dirty_bytes() } })));
+        phase = life.phase_after(&phase, TICK);
+    }
+}

@@ -1,0 +1,170 @@
+//! What the threads of the process share: the volume, its mount, and how far its end is.
+
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use forebay_mount::Stats;
+use forebay_vfs::Vfs;
+use forebay_volume::Volume;
+use serde::Serialize;
+
+use crate::control::Left;
+
+/// How the kernel caches what the mount tells it, so that a do-nothing file system can be mounted on the same terms.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Terms {
+    /// Capabilities asked for at INIT, as bits.
+    pub(crate) capabilities: u64,
+    /// Lifetime of names and attributes in milliseconds.
+    pub(crate) lifetime_ms: u64,
+    /// Flags of opened files and directories, as bits.
+    pub(crate) open_flags: u32,
+    pub(crate) dir_flags: u32,
+    pub(crate) read_ahead_kb: u32,
+}
+
+/// How far the process is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// The mount is served, or about to be.
+    Serving,
+    /// It was unmounted; the store is brought up to date and the volume closed.
+    Closing,
+    /// Closed, with what is left.
+    Closed(Left),
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    no_drain: bool,
+    hurry: bool,
+    /// Connections that wait for the end to tell of it.
+    waiting: usize,
+}
+
+/// Shared by all threads of the process.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) vfs: Arc<Vfs>,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) log: Option<PathBuf>,
+    pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) terms: Terms,
+    pub(crate) began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Life {
+    pub(crate) fn new(vfs: Arc<Vfs>, mountpoint: PathBuf, terms: Terms) -> Life {
+        Life {
+            volume: Arc::clone(vfs.volume()),
+            vfs,
+            stats: Arc::default(),
+            mountpoint,
+            log: None,
+            metrics: None,
+            terms,
+            began: Instant::now(),
+            state: Mutex::new(State { phase: Phase::Serving, no_drain: false, hurry: false, waiting: 0 }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().phase.clone()
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.state().phase = phase;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change of phase from `old`, at most for `most`, and gives the phase then.
+    pub(crate) fn phase_after(&self, old: &Phase, most: Duration) -> Phase {
+        let deadline = Instant::now() + most;
+        let mut state = self.state();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.phase != *old || left.is_zero() {
+                return state.phase.clone();
+            }
+            state = self.wait(state, left);
+        }
+    }
+
+    /// Whether the end is to come without a drain.
+    pub(crate) fn set_no_drain(&self, no_drain: bool) {
+        self.state().no_drain = no_drain;
+    }
+
+    pub(crate) fn no_drain(&self) -> bool {
+        let state = self.state();
+        state.no_drain || state.hurry
+    }
+
+    /// Gives up a drain that the end waits for.
+    pub(crate) fn hurry(&self) {
+        self.state().hurry = true;
+        self.changed.notify_all();
+    }
+
+    /// Something that [`Life::finished_or_hurried`] waits for may have come.
+    pub(crate) fn nudge(&self) {
+        let _state = self.state();
+        self.changed.notify_all();
+    }
+
+    /// Waits until `finished` or somebody is in a hurry.
+    pub(crate) fn finished_or_hurried(&self, finished: impl Fn() -> bool) {
+        let mut state = self.state();
+        while !finished() && !state.hurry {
+            state = self.wait(state, Duration::from_secs(1));
+        }
+    }
+
+    /// Counts a connection that will tell of the end, for as long as the guard lives.
+    pub(crate) fn will_tell(&self) -> Telling<'_> {
+        self.state().waiting += 1;
+        Telling(self)
+    }
+
+    /// Waits until all of them have told, but not for ones that never do.
+    pub(crate) fn told(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.waiting == 0 || left.is_zero() {
+                return;
+            }
+            state = self.wait(state, left);
+        }
+    }
+}
+
+/// A connection that waits for the end.
+#[derive(Debug)]
+pub(crate) struct Telling<'a>(&'a Life);
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,263 @@
+//! From a volume that is closed to one that is closed again, with a mount in between.
+
+use std::{
+    fs,
+    net::TcpListener,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use forebay_fuse::{
+    Filesystem, KernelOffer, MountOptions, Request, Session, SessionError, SessionOptions,
+    flags::{Capabilities, OpenFlags},
+    types::Open,
+};
+use forebay_mount::VolumeFs;
+use forebay_vfs::{Vfs, VfsOptions};
+use forebay_volume::{OpenOptions, Volume, VolumeError};
+use rustix::process::geteuid;
+
+use crate::{
+    control::{Client, ControlError, Left},
+    daemon::{
+        Reporter, Setup, control,
+        life::{Life, Phase, Terms},
+        metrics, signals,
+    },
+    error::CliError,
+    mounts,
+};
+
+/// The mount's read-ahead: what makes a cold sequential read ask for whole requests.
+const READ_AHEAD_KB: u32 = 1024;
+/// How long a process that is about to end may keep the volume.
+const HOLDER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long one may keep it of which nothing else is known: it was just killed, or just started.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
+const TELL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Mounts, serves until unmounted, drains and closes.
+pub(crate) fn serve(
+    setup: Setup,
+    log: Option<std::path::PathBuf>,
+    reporter: Reporter,
+) -> Result<ExitCode, CliError> {
+    let in_front = matches!(reporter, Reporter::Log);
+    match begin(setup, log, in_front) {
+        Ok((session, fs, life, socket)) => {
+            let result = run(session, fs, &life, reporter);
+            let code = finish(&life);
+            if let Err(error) = fs::remove_file(&socket) {
+                tracing::debug!("cannot remove the control socket: {error}");
+            }
+            result.map(|()| code)
+        }
+        Err(error) if in_front => Err(error),
+        Err(error) => {
+            tracing::error!("{error}");
+            let code = error.exit_code();
+            reporter.failed(&error);
+            Ok(ExitCode::from(code))
+        }
+    }
+}
+
+type Begun = (Session, Arc<VolumeFs>, Arc<Life>, std::path::PathBuf);
+
+fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Result<Begun, CliError> {
+    let metrics = setup.metrics.map(bind).transpose()?;
+    let volume = open(&setup)?;
+    let options = VfsOptions { atime: setup.flags.atime, ..VfsOptions::default() };
+    let vfs = Arc::new(Vfs::new(volume, options));
+    let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
+    let mut life = Life::new(vfs, setup.mountpoint.clone(), terms(&fs));
+    life.log = log;
+    life.metrics = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+    let life = Arc::new(life);
+    let socket = control::listen(&life)?;
+    if let Some(listener) = metrics {
+        metrics::serve(&life, listener)?;
+    }
+    let session = match forebay_fuse::mount(&setup.mountpoint, &mount_options(&setup)) {
+        Ok(session) => session,
+        Err(error) => {
+            life.volume.close()?;
+            drop(fs::remove_file(&socket));
+            return Err(error.into());
+        }
+    };
+    signals::listen(&life, in_front)?;
+    Ok((session, fs, life, socket))
+}
+
+fn bind(addr: std::net::SocketAddr) -> Result<TcpListener, CliError> {
+    TcpListener::bind(addr).map_err(|error| {
+        CliError::Told(format!("cannot serve metrics on {addr}: {error}; choose another address"))
+    })
+}
+
+fn mount_options(setup: &Setup) -> MountOptions {
+    let root = geteuid().is_root();
+    MountOptions {
+        fsname: setup.volume.display().to_string(),
+        subtype: "forebay".to_owned(),
+        default_permissions: true,
+        allow_other: setup.flags.allow_other,
+        read_only: setup.flags.read_only,
+        noatime: setup.flags.atime == forebay_vfs::AtimeMode::Off,
+        nosuid: setup.flags.nosuid || !root,
+        nodev: setup.flags.nodev || !root,
+        noexec: setup.flags.noexec,
+    }
+}
+
+/// Opens the volume. A process that is about to end and still has it is waited for.
+fn open(setup: &Setup) -> Result<Arc<Volume>, CliError> {
+    let options = OpenOptions {
+        read_only: setup.flags.read_only,
+        cache_dir: setup.cache_dir.clone(),
+        cache_size: setup.cache_size.0,
+        ..OpenOptions::default()
+    };
+    let begun = Instant::now();
+    loop {
+        match Volume::open(&setup.volume, &options) {
+            Err(VolumeError::InUse { path, .. }) => {
+                let (by, patience) = holder(setup);
+                if begun.elapsed() >= patience {
+                    return Err(VolumeError::InUse { path, by }.into());
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Who has the volume, in words, and how long to wait for it. One that is about to end is asked not to wait for the store.
+fn holder(setup: &Setup) -> (String, Duration) {
+    let mounted = mounts::of_volume(&setup.volume).ok().flatten();
+    let uid = mounted.as_ref().map_or_else(|| geteuid().as_raw(), |mounted| mounted.uid);
+    let reach = || Client::of_volume(&setup.volume, uid, "");
+    let process =
+        reach().and_then(|client| client.process()).map(|process| format!(" by process {}", process.pid()));
+    match (mounted, process) {
+        (Some(mounted), process) => {
+            let by =
+                format!("{}, mounted on '{}'", process.unwrap_or_default(), mounted.mountpoint.display());
+            (by, Duration::ZERO)
+        }
+        (None, Ok(process)) => {
+            let asked: Result<bool, ControlError> = reach().and_then(|client| client.ask("hurry"));
+            let patience = if asked.is_ok() { HOLDER_PATIENCE } else { STRANGER_PATIENCE };
+            (process, patience)
+        }
+        (None, Err(_)) => (" by another process".to_owned(), STRANGER_PATIENCE),
+    }
+}
+
+/// How the kernel is told to cache, asked of the file system itself.
+fn terms(fs: &VolumeFs) -> Terms {
+    let offer =
+        KernelOffer { minor: 45, max_readahead: u32::MAX, capabilities: Capabilities::from_bits(u64::MAX) };
+    let asker = Request { unique: 0, uid: 0, gid: 0, pid: 0, supplementary_group: None };
+    let lifetime = fs.getattr(&asker, 1, None).map_or(Duration::ZERO, |attr| attr.ttl);
+    let dir = fs.opendir(&asker, 1, &Open { flags: 0, kill_suidgid: false }).map(|opened| {
+        let release =
+            forebay_fuse::types::Release { fh: opened.fh, flags: 0, lock_owner: 0, flock_release: false };
+        let _ = fs.releasedir(&asker, 1, &release);
+        opened.flags.bits()
+    });
+    Terms {
+        capabilities: fs.init(&offer).map_or(0, |config| config.capabilities.bits()),
+        lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
+        open_flags: (OpenFlags::KEEP_CACHE | OpenFlags::PARALLEL_DIRECT_WRITES).bits(),
+        dir_flags: dir.unwrap_or(0),
+        read_ahead_kb: READ_AHEAD_KB,
+    }
+}
+
+/// Serves until unmounted. Reports when the mount answers, or why it does not.
+fn run(session: Session, fs: Arc<VolumeFs>, life: &Arc<Life>, reporter: Reporter) -> Result<(), CliError> {
+    let reporter = Arc::new(Mutex::new(Some(reporter)));
+    let take =
+        |reporter: &Mutex<Option<Reporter>>| reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (waiting, ready_life) = (Arc::clone(&reporter), Arc::clone(life));
+    let ready = thread::Builder::new().name("fb-ready".to_owned()).spawn(move || {
+        // The first thing asked of the mount: it waits until the mount is served.
+        if fs::metadata(&ready_life.mountpoint).is_ok() {
+            let volume = ready_life.volume.paths().root.display();
+            tracing::info!("'{volume}' is mounted on '{}'", ready_life.mountpoint.display());
+            if let Some(reporter) = take(&waiting) {
+                reporter.ready();
+            }
+        }
+    });
+    ready.map_err(CliError::io("start a thread for", &life.mountpoint))?;
+    let options = SessionOptions {
+        read_ahead_kb: Some(READ_AHEAD_KB),
+        observer: Some(Arc::clone(&life.stats) as _),
+        ..SessionOptions::default()
+    };
+    let result = session.run(fs, &options);
+    if let Err(error) = &result {
+        tracing::error!("{error}");
+        if let Some(reporter) = take(&reporter) {
+            reporter.failed(&CliError::Told(error.to_string()));
+        }
+    }
+    match result {
+        Err(SessionError::EndedEarly(_)) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Brings the store up to date, closes the volume, and lets those who wait know.
+fn finish(life: &Arc<Life>) -> ExitCode {
+    tracing::info!("unmounted");
+    life.enter(Phase::Closing);
+    let mut left = Left::default();
+    if !life.no_drain() && !life.volume.read_only() {
+        left.error = drain(life);
+    }
+    if let Err(error) = life.volume.close() {
+        tracing::error!("closing: {error}");
+        left.close_error = Some(error.to_string());
+    }
+    left.dirty_bytes = life.volume.dirty_bytes();
+    if left.dirty_bytes > 0 {
+        let bytes = left.dirty_bytes;
+        tracing::warn!(
+            "{bytes} bytes are not in the store; they are durable here and stored after the next mount"
+        );
+    }
+    tracing::info!("closed");
+    let code = if left.close_error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    life.enter(Phase::Closed(left));
+    life.told(TELL_PATIENCE);
+    code
+}
+
+/// Drains until it is done, fails, or somebody is in a hurry. Gives the failure.
+fn drain(life: &Arc<Life>) -> Option<String> {
+    let outcome: Arc<(AtomicBool, Mutex<Option<String>>)> = Arc::default();
+    let (worker_life, worker_outcome) = (Arc::clone(life), Arc::clone(&outcome));
+    let worker = thread::Builder::new().name("fb-drain".to_owned()).spawn(move || {
+        if let Err(error) = worker_life.volume.drain(&mut |_| {}) {
+            tracing::error!("drain: {error}");
+            *worker_outcome.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        }
+        worker_outcome.0.store(true, Ordering::Release);
+        worker_life.nudge();
+    });
+    match worker {
+        Ok(worker) => life.finished_or_hurried(|| outcome.0.load(Ordering::Acquire) || worker.is_finished()),
+        Err(error) => return Some(error.to_string()),
+    }
+    outcome.1.lock().unwrap_or_else(PoisonError::into_inner).take()
+}

@@ -1,0 +1,200 @@
+//! What comes after `-o`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use forebay_vfs::AtimeMode;
+
+use crate::size::ByteSize;
+
+/// The options of a mount. A later option overrides an earlier one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MountFlags {
+    /// Refuse changes.
+    pub read_only: bool,
+    /// Access times.
+    pub atime: AtimeMode,
+    /// Set-id bits have no effect.
+    pub nosuid: bool,
+    /// Device files have no effect.
+    pub nodev: bool,
+    /// Nothing can be executed.
+    pub noexec: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// `cache_dir=`.
+    pub cache_dir: Option<PathBuf>,
+    /// `cache_size=`.
+    pub cache_size: Option<ByteSize>,
+    /// `metrics=`.
+    pub metrics: Option<SocketAddr>,
+    /// `log=`.
+    pub log: Option<PathBuf>,
+}
+
+/// Options that are for mount(8), systemd or other tools.
+const FOR_OTHERS: &[&str] = &[
+    "_netdev",
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "defaults",
+    "async",
+    "rw",
+    "relatime",
+    "atime",
+    "diratime",
+    "nodiratime",
+    "suid",
+    "dev",
+    "exec",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
+    "nostrictatime",
+    "norelatime",
+    "default_permissions",
+    "nonempty",
+    "lazytime",
+    "nolazytime",
+    "sync",
+    "dirsync",
+];
+
+impl MountFlags {
+    /// Reads the lists that were given, each separated by commas.
+    ///
+    /// # Errors
+    /// A line that names the option which is unknown or has a wrong value.
+    pub fn parse(lists: &[String]) -> Result<MountFlags, String> {
+        let mut flags = MountFlags::default();
+        for option in lists.iter().flat_map(|list| split(list)).filter(|option| !option.is_empty()) {
+            flags.take(&option)?;
+        }
+        Ok(flags)
+    }
+
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("noatime", None) => self.atime = AtimeMode::Off,
+            ("strictatime", None) => self.atime = AtimeMode::Strict,
+            ("relatime" | "atime" | "nostrictatime", None) => self.atime = AtimeMode::Relative,
+            ("nosuid", None) => self.nosuid = true,
+            ("suid", None) => self.nosuid = false,
+            ("nodev", None) => self.nodev = true,
+            ("dev", None) => self.nodev = false,
+            ("noexec", None) => self.noexec = true,
+            ("exec", None) => self.noexec = false,
+            // What mount(8) makes of these where they are not followed by their contrary.
+            ("user" | "users", None) => (self.nosuid, self.nodev, self.noexec) = (true, true, true),
+            ("owner" | "group", None) => (self.nosuid, self.nodev) = (true, true),
+            ("defaults", None) => {
+                (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
+            }
+            ("allow_other", None) => self.allow_other = true,
+            ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
+            ("log", Some(file)) => self.log = Some(absolute(name, file)?),
+            ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
+            ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
+            ("cache_dir" | "log" | "cache_size" | "metrics", None) => {
+                return Err(format!("mount option '{name}' needs a value: {name}=..."));
+            }
+            ("sync" | "dirsync", None) => {
+                return Err(format!(
+                    "mount option '{name}' is not supported: open with O_SYNC, or call fsync"
+                ));
+            }
+            ("user" | "uhelper" | "fsname" | "subtype" | "comment", Some(_)) => {}
+            _ if name.starts_with("x-") || (value.is_none() && FOR_OTHERS.contains(&name)) => {}
+            _ => {
+                return Err(format!(
+                    "mount option '{option}' is not known; `forebay mount --help` lists them"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Splits at commas; a backslash takes the next character as it is.
+fn split(list: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut characters = list.chars();
+    while let Some(character) = characters.next() {
+        match (character, options.last_mut()) {
+            (',', _) => options.push(String::new()),
+            ('\\', Some(option)) => option.extend(characters.next()),
+            (other, Some(option)) => option.push(other),
+            (_, None) => {}
+        }
+    }
+    options
+}
+
+fn absolute(name: &str, path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    if path.is_absolute() { Ok(path) } else { Err(format!("mount option '{name}' needs an absolute path")) }
+}
+
+fn value_of<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|error| format!("mount option '{name}={value}': {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<MountFlags, String> {
+        MountFlags::parse(&[list.to_owned()])
+    }
+
+    #[test]
+    fn a_line_of_fstab_is_understood() {
+        let flags = parse("rw,noatime,allow_other,_netdev,nofail,x-systemd.automount,user=joe,cache_size=2G,metrics=127.0.0.1:9187").unwrap();
+        assert!(flags.allow_other && !flags.read_only && !flags.nosuid);
+        assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
+        assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
+        assert_eq!(parse("").unwrap(), MountFlags::default());
+    }
+
+    #[test]
+    fn the_later_option_counts() {
+        assert!(!parse("ro,rw").unwrap().read_only && parse("rw,ro").unwrap().read_only);
+        let flags = parse("users,exec,dev").unwrap();
+        assert!(flags.nosuid && !flags.noexec && !flags.nodev);
+        let lists = ["noatime".to_owned(), "relatime".to_owned()];
+        assert_eq!(MountFlags::parse(&lists).unwrap().atime, AtimeMode::Relative);
+    }
+
+    #[test]
+    fn commas_in_values_are_escaped() {
+        assert_eq!(parse(r"cache_dir=/a\,b,ro").unwrap().cache_dir, Some(PathBuf::from("/a,b")));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for (list, named) in [
+            ("no_such_option", "no_such_option"),
+            ("cache_size=much", "cache_size=much"),
+            ("cache_size", "cache_size"),
+            ("ro=1", "ro=1"),
+            ("cache_dir=here", "absolute"),
+            ("metrics=nowhere", "metrics"),
+            ("sync", "O_SYNC"),
+        ] {
+            let message = parse(list).unwrap_err();
+            assert!(message.contains(named) && !message.contains('\n'), "{list}: {message}");
+        }
+    }
+}

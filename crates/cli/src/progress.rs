@@ -1,0 +1,72 @@
+//! A bar for what takes longer than a second.
+
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::{control::Progress, size::human};
+
+/// Shown only once something has taken so long.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a line is written where standard error is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// How a drain goes on, on standard error: a bar on a terminal, else a line now and then.
+#[derive(Debug)]
+pub(crate) struct DrainBar {
+    what: &'static str,
+    began: Instant,
+    bar: Option<ProgressBar>,
+    most: u64,
+    last_line: Instant,
+    terminal: bool,
+}
+
+impl DrainBar {
+    /// A bar that calls the work `what`.
+    pub(crate) fn new(what: &'static str) -> DrainBar {
+        let now = Instant::now();
+        let terminal = std::io::stderr().is_terminal();
+        DrainBar { what, began: now, bar: None, most: 0, last_line: now, terminal }
+    }
+
+    /// So much is left.
+    pub(crate) fn at(&mut self, progress: Progress) {
+        self.most = self.most.max(progress.dirty_bytes);
+        if self.began.elapsed() < PATIENCE {
+            return;
+        }
+        if !self.terminal {
+            if self.last_line.elapsed() >= LINE_EVERY {
+                self.last_line = Instant::now();
+                crate::output::note(&format_args!("{}: {} to go", self.what, human(progress.dirty_bytes)));
+            }
+            return;
+        }
+        let what = self.what;
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            if let Ok(style) =
+                ProgressStyle::with_template("{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {elapsed}")
+            {
+                bar.set_style(style);
+            }
+            bar.set_message(what);
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        bar.set_length(self.most);
+        bar.set_position(self.most.saturating_sub(progress.dirty_bytes));
+    }
+}
+
+impl Drop for DrainBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
