@@ -97,14 +97,16 @@ pub struct CreateArgs {
 /// `forebay mount`
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, allow_other,
-default_permissions (always on), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd
+    after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, allow_other, \
+default_permissions (always on), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Examples:
   forebay mount /srv/volume /mnt/data
-  forebay mount /srv/volume /mnt/data -o noatime,allow_other --metrics 127.0.0.1:9187
-  /etc/fstab:  /srv/volume  /mnt/data  fuse.forebay  allow_other,_netdev  0  0"
+  forebay mount /srv/volume /mnt/data -o noatime,allow_other
+
+A line of /etc/fstab, with this program in /usr/local/bin or /usr/bin:
+  /srv/volume  /mnt/data  fuse.forebay  allow_other,_netdev  0  0"
 )]
 pub struct MountArgs {
     /// The volume, as given to `forebay create`

@@ -2,6 +2,8 @@
 
 use std::{
     io::IsTerminal,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -13,6 +15,43 @@ use crate::{control::Progress, size::human};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a line is written where standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Says what is waited for, on a terminal and only after a second, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Waiting {
+    /// Begins to wait for `what`.
+    pub(crate) fn begin(what: String) -> Waiting {
+        if !std::io::stderr().is_terminal() {
+            return Waiting { thread: None };
+        }
+        let (over, wait) = channel::<()>();
+        let show = move || {
+            if wait.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            bar.set_message(what);
+            bar.enable_steady_tick(Duration::from_millis(250));
+            // Ends when the other side is dropped.
+            let _ = wait.recv();
+            bar.finish_and_clear();
+        };
+        Waiting { thread: thread::Builder::new().spawn(show).ok().map(|thread| (over, thread)) }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some((over, thread)) = self.thread.take() {
+            drop(over);
+            drop(thread.join());
+        }
+    }
+}
 
 /// How a drain goes on, on standard error: a bar on a terminal, else a line now and then.
 #[derive(Debug)]

@@ -94,7 +94,7 @@ fn volume_of(dir: &Path) -> Result<Option<Mounted>, CliError> {
 fn probe(dir: &Path) -> Result<Probe, CliError> {
     let Some(mounted) = volume_of(dir)? else { return Ok(Probe::default()) };
     let pid = Client::of_mount(&mounted)?.process()?.pid();
-    let (draining, observed, chilled) = (mounted.clone(), mounted.clone(), mounted);
+    let (draining, observed) = (mounted.clone(), mounted);
     let drain = move || -> io::Result<()> {
         let left: Left = ask(&draining, "drain")?;
         match left.dirty_bytes {
@@ -110,13 +110,11 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
             .filter_map(figure)
             .collect())
     };
-    let chill = move || -> io::Result<()> { ask::<Value>(&chilled, "drop-caches").map(drop) };
     Ok(Probe {
         pid: Some(pid),
         drain: Some(Box::new(drain)),
-        chill: Some(Box::new(chill)),
-        chill_forgets_names: false,
         observe: Some(Box::new(observe)),
+        ..Probe::default()
     })
 }
 

@@ -6,7 +6,7 @@ use forebay_types::{Durability, Encryption};
 use forebay_volume::{CreateOptions, create};
 use rustix::process::{getegid, geteuid};
 
-use crate::{args::CreateArgs, error::CliError, logging, output, size::human};
+use crate::{args::CreateArgs, error::CliError, logging, output, progress::Waiting, size::human};
 
 pub(crate) fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     logging::start_command();
@@ -22,7 +22,10 @@ pub(crate) fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
     };
-    let config = create(&args.volume, &options)?;
+    let waiting = Waiting::begin("trying out the store".to_owned());
+    let made = create(&args.volume, &options);
+    drop(waiting);
+    let config = made?;
     let place = args.volume.display();
     let store = config.store.clone().unwrap_or_else(|| args.volume.join("objects").display().to_string());
     output::line(&format_args!("created volume {} in '{place}'", config.id));

@@ -10,6 +10,7 @@ use crate::{
     daemon::{self, Reported, Reporter, Setup},
     error::CliError,
     logging,
+    progress::Waiting,
 };
 
 pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
@@ -73,7 +74,9 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     command.arg("--").arg(&setup.volume).arg(&setup.mountpoint);
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file).spawn();
     let mut child = spawned.map_err(CliError::io("start", &program))?;
+    let waiting = Waiting::begin(format!("opening '{}'", setup.volume.display()));
     let reported = child.stdout.take().map_or(Reported::Nothing, Reported::read);
+    drop(waiting);
     let told = |text: String| format!("{text} (log: {})", log.display());
     match reported {
         Reported::Ready => Ok(ExitCode::SUCCESS),

@@ -1,6 +1,6 @@
 //! `forebay status`
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
 
 use forebay_volume::{VolumeConfig, VolumePaths};
 use serde_json::{Value, json};
@@ -58,7 +58,11 @@ fn unmounted(place: &Path) -> Result<Value, CliError> {
     let root = fs::canonicalize(place).map_err(CliError::io("find", place))?;
     let paths = VolumePaths::new(&root);
     let epoch = fs::read_to_string(root.join("epoch")).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let own = config.store.is_none();
+    let staging = disk_usage(&paths.staging())?;
+    let own = match &config.store {
+        None => Some(disk_usage(&paths.objects().join("data"))?),
+        Some(_) => None,
+    };
     Ok(json!({
         "id": config.id,
         "path": root,
@@ -72,30 +76,40 @@ fn unmounted(place: &Path) -> Result<Value, CliError> {
         "encryption": config.encryption,
         "durability": config.durability,
         "epoch": epoch.unwrap_or(0),
-        "metadata_bytes": size(&paths.meta())?.0,
-        "journal_disk_bytes": size(&paths.journal())?.0,
-        "staging_disk_bytes": size(&paths.staging())?.0,
-        "staging_segments": size(&paths.staging())?.1,
-        "stored_bytes": if own { Some(size(&paths.objects())?.0) } else { None },
-        "objects": if own { Some(size(&paths.objects())?.1) } else { None },
+        "metadata_bytes": disk_usage(&paths.meta())?.bytes,
+        "journal_disk_bytes": disk_usage(&paths.journal())?.bytes,
+        "staging_disk_bytes": staging.bytes,
+        "staging_segments": staging.files,
+        "stored_bytes": own.as_ref().map(|own| own.bytes),
+        "objects": own.as_ref().map(|own| own.files),
         "version": env!("CARGO_PKG_VERSION"),
     }))
 }
 
-/// Bytes and number of the files below a directory.
-fn size(dir: &Path) -> Result<(u64, u64), CliError> {
-    let mut total = (0, 0);
+/// What a directory takes on disk.
+#[derive(Debug, Default)]
+struct Usage {
+    bytes: u64,
+    files: u64,
+}
+
+fn disk_usage(dir: &Path) -> Result<Usage, CliError> {
+    let mut usage = Usage::default();
     let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(total),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(usage),
         entries => entries.map_err(CliError::io("read", dir))?,
     };
     for entry in entries.flatten() {
         // Files come and go where somebody has just mounted the volume.
         let Ok(metadata) = entry.metadata() else { continue };
-        let (bytes, files) = if metadata.is_dir() { size(&entry.path())? } else { (metadata.len(), 1) };
-        total = (total.0 + bytes, total.1 + files);
+        let held = match metadata.is_dir() {
+            true => disk_usage(&entry.path())?,
+            false => Usage { bytes: metadata.blocks() * 512, files: 1 },
+        };
+        usage.bytes += held.bytes;
+        usage.files += held.files;
     }
-    Ok(total)
+    Ok(usage)
 }
 
 fn for_people(status: &Value) -> String {
@@ -119,7 +133,7 @@ fn for_people(status: &Value) -> String {
     let class = |key: &str, name: &str| text(key).map(|value| format!("{name} {value}"));
     let local = join(&[
         label(bytes("journal_disk_bytes"), "of journal"),
-        label(bytes("staging_disk_bytes"), "not in the store yet, or not cleared away"),
+        label(bytes("staging_disk_bytes"), "that the store may lack"),
     ]);
     let mut rows = vec![
         ("volume", text("path")),

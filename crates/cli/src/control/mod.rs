@@ -10,7 +10,6 @@
 //! | `stats` | counters since the mount |
 //! | `drain` | progress, then what is left |
 //! | `gc` | progress, then what was given back |
-//! | `drop-caches` | nothing |
 //! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
 //! | `hurry` | a drain that ends the process is given up; what is left stays on the local disk |
 

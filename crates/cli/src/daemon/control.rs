@@ -85,7 +85,6 @@ fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
         "stats" => Ok(stats(life)),
         "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
         "gc" => collect(life, &mut tell),
-        "drop-caches" => drop_caches(life),
         "hurry" => {
             life.hurry();
             Ok(json!(true))
@@ -188,11 +187,6 @@ fn collect(life: &Life, tell: &mut dyn FnMut(Progress)) -> Result<Value, CliErro
     let before = life.volume.status();
     settle(&life.volume, tell)?;
     Ok(json!({ "before": value(&before), "after": value(&life.volume.status()) }))
-}
-
-fn drop_caches(life: &Life) -> Result<Value, CliError> {
-    life.volume.sync()?;
-    Ok(Value::Null)
 }
 
 /// Unmounts and tells of what follows until the volume is closed.
