@@ -12,7 +12,9 @@ use forebay_fuse::{
     },
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
-use forebay_vfs::{Caller, Fallocate, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence};
+use forebay_vfs::{
+    Caller, Fallocate, Kill, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence,
+};
 
 use crate::{
     convert::{self, FOREVER, entry, ino, mode_bits},
@@ -46,6 +48,11 @@ impl VolumeFs {
         result.map_err(|error| self.trouble.answer(&self.vfs, op, ino, &error))
     }
 
+    /// Which set-id bits of `number` go, where `wanted` says that some do.
+    fn kill(&self, req: &Request, number: u64, wanted: bool) -> Kill {
+        if wanted { Self::by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
+    }
+
     /// Calls `work` with who asks.
     fn by<T>(req: &Request, work: impl FnOnce(&Caller<'_>) -> T) -> T {
         let in_group = |gid| req.in_group(gid);
@@ -53,7 +60,7 @@ impl VolumeFs {
     }
 }
 
-fn open_args(flags: u32, kill: bool) -> Open {
+fn open_args(flags: u32, kill: Kill) -> Open {
     let has = |flag: i32| flags & flag as u32 != 0;
     Open {
         read_only: flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32,
@@ -121,8 +128,10 @@ impl Filesystem for VolumeFs {
         Ok(convert::attr(&attr))
     }
 
-    fn setattr(&self, _req: &Request, number: u64, set: &SetAttr) -> Result<Attr> {
-        let attr = self.vfs.setattr(ino(number), &convert::set_attr(set));
+    fn setattr(&self, req: &Request, number: u64, set: &SetAttr) -> Result<Attr> {
+        let kill = self.kill(req, number, set.kill_suidgid);
+        let set = forebay_vfs::SetAttr { kill, ..convert::set_attr(set) };
+        let attr = self.vfs.setattr(ino(number), &set);
         Ok(convert::attr(&self.done("change of attributes", number, attr)?))
     }
 
@@ -183,15 +192,15 @@ impl Filesystem for VolumeFs {
         self.done("link", number, linked).map(|attr| entry(&attr))
     }
 
-    fn open(&self, _req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
-        let open = open_args(args.flags, args.kill_suidgid);
+    fn open(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
+        let open = open_args(args.flags, self.kill(req, number, args.kill_suidgid));
         self.done("open", number, self.vfs.open(ino(number), open)).map(opened)
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, FuseOpened)> {
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let exclusive = args.flags & libc::O_EXCL as u32 != 0;
-        let open = (open_args(args.flags, args.kill_suidgid), exclusive);
+        let open = (open_args(args.flags, args.kill_suidgid.into()), exclusive);
         let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
         self.done("create in", parent, made).map(|(attr, handle)| (entry(&attr), opened(handle)))
     }
@@ -215,8 +224,8 @@ impl Filesystem for VolumeFs {
         Ok(())
     }
 
-    fn write(&self, _req: &Request, number: u64, args: &Write, data: &[u8]) -> Result<u32> {
-        let kill = args.write_flags.contains(WriteFlags::KILL_SUIDGID);
+    fn write(&self, req: &Request, number: u64, args: &Write, data: &[u8]) -> Result<u32> {
+        let kill = self.kill(req, number, args.write_flags.contains(WriteFlags::KILL_SUIDGID));
         let written = self.done("write", number, self.vfs.write(ino(number), args.offset, data, kill))?;
         u32::try_from(written).map_err(|_| Errno::EIO)
     }
@@ -300,10 +309,16 @@ impl Filesystem for VolumeFs {
         value: &[u8],
         args: &FuseSetXattr,
     ) -> Result<()> {
+        const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
         let mode = match args.flags as i32 {
             0 => SetXattr::Any,
             libc::XATTR_CREATE => SetXattr::Create,
             libc::XATTR_REPLACE => SetXattr::Replace,
+            // Both at once cannot succeed; what is wrong depends on whether it is there.
+            BOTH => {
+                self.done("setxattr", number, self.vfs.getxattr(ino(number), name))?;
+                return Err(Errno::EEXIST);
+            }
             _ => return Err(Errno::EINVAL),
         };
         let set = self.vfs.setxattr(ino(number), name, value, mode, args.acl_kill_sgid);
@@ -355,7 +370,11 @@ impl Filesystem for VolumeFs {
             _ => return Err(Errno::ENOTSUP),
         };
         let range = (args.offset, args.length);
-        self.done("fallocate", number, self.vfs.fallocate(ino(number), what, range, kills(req)))
+        self.done(
+            "fallocate",
+            number,
+            self.vfs.fallocate(ino(number), what, range, self.kill(req, number, kills(req))),
+        )
     }
 
     fn lseek(&self, _req: &Request, number: u64, _fh: u64, offset: i64, whence: u32) -> Result<u64> {
@@ -373,7 +392,8 @@ impl Filesystem for VolumeFs {
         }
         let from = (ino(args.ino_in), args.offset_in);
         let to = (ino(args.ino_out), args.offset_out);
-        self.done("copy to", args.ino_out, self.vfs.copy_range(from, to, args.len, kills(req)))
+        let kill = self.kill(req, args.ino_out, kills(req));
+        self.done("copy to", args.ino_out, self.vfs.copy_range(from, to, args.len, kill))
     }
 
     fn syncfs(&self, _req: &Request, number: u64) -> Result<()> {

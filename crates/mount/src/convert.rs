@@ -82,7 +82,7 @@ pub(crate) fn set_attr(set: &FuseSet) -> SetAttr {
         size: set.size,
         atime: set.atime.map(time),
         mtime: set.mtime.map(time),
-        kill: set.kill_suidgid,
+        kill: set.kill_suidgid.into(),
     }
 }
 

@@ -3,7 +3,13 @@
 use forebay_meta::{Inode, MetaError, SetTime};
 use forebay_types::{Attr, Ino};
 
-use crate::{acl, error::VfsError, setid, vfs::Vfs, xattrs};
+use crate::{
+    acl,
+    error::VfsError,
+    setid::{self, Kill},
+    vfs::Vfs,
+    xattrs,
+};
 
 /// Levels and entries that [`Vfs::path_of`] looks at before it gives up.
 const PATH_LEVELS: usize = 64;
@@ -25,7 +31,7 @@ pub struct SetAttr {
     /// Last change of the contents.
     pub mtime: Option<SetTime>,
     /// The caller loses set-id bits by changing the size.
-    pub kill: bool,
+    pub kill: Kill,
 }
 
 impl Vfs {
@@ -54,9 +60,10 @@ impl Vfs {
             mtime: set.mtime,
             ..forebay_meta::SetAttr::default()
         };
-        if owner_changes || set.kill {
+        let kill = if owner_changes { set.kill.max(Kill::Privileges) } else { set.kill };
+        if kill != Kill::Nothing {
             let mode = change.mode.unwrap_or(inode.row.mode);
-            let lost = setid::killed(mode);
+            let lost = setid::killed(mode, kill);
             change.mode = if lost == 0 { change.mode } else { Some(mode & !lost) };
         }
         if let (Some(mode), Some(acl)) = (set.mode, self.acl(&inode, acl::ACCESS)?) {

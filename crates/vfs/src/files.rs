@@ -4,7 +4,14 @@ use forebay_meta::MetaError;
 use forebay_types::{FileKind, Ino, limits::file_size_max};
 use forebay_volume::ReadPiece;
 
-use crate::{attrs::SetAttr, error::VfsError, locks::LockSpace, setid, vfs::Vfs, xattrs};
+use crate::{
+    attrs::SetAttr,
+    error::VfsError,
+    locks::LockSpace,
+    setid::{self, Kill},
+    vfs::Vfs,
+    xattrs,
+};
 
 /// Up to this size a file that is to be opened for reading, and whose access time is due, is read from here once more, even if the kernel has
 /// its pages: so the access is seen. A larger one counts as read when it is opened.
@@ -20,7 +27,7 @@ pub struct Open {
     /// To be emptied (`O_TRUNC`).
     pub truncate: bool,
     /// Emptying takes set-id bits away.
-    pub kill: bool,
+    pub kill: Kill,
 }
 
 /// An open file.
@@ -107,7 +114,13 @@ impl Vfs {
     ///
     /// # Errors
     /// [`VfsError::TooLarge`], [`VfsError::Stale`], [`VfsError::Volume`]; nothing was written.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill: bool) -> Result<usize, VfsError> {
+    pub fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        kill: impl Into<Kill>,
+    ) -> Result<usize, VfsError> {
         self.writable()?;
         if data.is_empty() {
             return Ok(0);
@@ -115,13 +128,13 @@ impl Vfs {
         let max = file_size_max(self.ns.block_size());
         let room = max.checked_sub(offset).filter(|room| *room > 0).ok_or(VfsError::TooLarge(offset))?;
         let take = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
-        let attr = self.before_write(ino, kill)?;
+        let attr = self.before_write(ino, kill.into())?;
         self.volume.write(ino, offset, &data[..take], attr)?;
         Ok(take)
     }
 
     /// Takes away what a change of the contents takes away, and says what becomes of the mode along with it.
-    pub(crate) fn before_write(&self, ino: Ino, kill: bool) -> Result<forebay_meta::WriteAttr, VfsError> {
+    pub(crate) fn before_write(&self, ino: Ino, kill: Kill) -> Result<forebay_meta::WriteAttr, VfsError> {
         let inode = self.inode(ino)?;
         if inode.row.kind != FileKind::Regular {
             return Err(VfsError::Invalid("only a regular file has contents that can be written"));

@@ -37,4 +37,5 @@ pub use forebay_volume::{ReadPiece, Space, VolumeError, Whence};
 pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
 pub use options::{AtimeMode, Caller, VfsOptions};
 pub use ranges::Fallocate;
+pub use setid::Kill;
 pub use vfs::Vfs;

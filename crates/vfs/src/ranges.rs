@@ -3,7 +3,7 @@
 use forebay_types::{FileKind, Ino, limits::file_size_max};
 use forebay_volume::Whence;
 
-use crate::{error::VfsError, vfs::Vfs};
+use crate::{error::VfsError, setid::Kill, vfs::Vfs};
 
 /// What fallocate(2) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,14 +33,14 @@ impl Vfs {
         ino: Ino,
         what: Fallocate,
         (offset, len): (u64, u64),
-        kill: bool,
+        kill: impl Into<Kill>,
     ) -> Result<(), VfsError> {
         self.writable()?;
         if len == 0 {
             return Err(VfsError::Invalid("an empty range"));
         }
         let end = self.end_of(offset, len)?;
-        let attr = self.before_write(ino, kill)?;
+        let attr = self.before_write(ino, kill.into())?;
         let size = self.inode(ino)?.row.size;
         match what {
             Fallocate::Allocate { keep_size: true } if attr.mode.is_none() => {}
@@ -86,7 +86,7 @@ impl Vfs {
         from: (Ino, u64),
         to: (Ino, u64),
         len: u64,
-        kill: bool,
+        kill: impl Into<Kill>,
     ) -> Result<u64, VfsError> {
         self.writable()?;
         let source = self.inode(from.0)?;
@@ -108,7 +108,7 @@ impl Vfs {
         if from.0 == to.0 && from.1 < to.1 + len && to.1 < from.1 + len {
             return Err(VfsError::Invalid("the ranges overlap"));
         }
-        let attr = self.before_write(to.0, kill)?;
+        let attr = self.before_write(to.0, kill.into())?;
         let copied = self.volume.copy_range(from, to, len, attr)?;
         self.accessed(&source);
         Ok(copied)

@@ -19,7 +19,7 @@ fn writes_by_others_take_set_id_bits_away() {
     let world = World::new();
     let ino = world.file(ROOT, "a").ino;
     let vfs = &world.vfs;
-    let truncate = |kill| SetAttr { size: Some(3), kill, ..SetAttr::default() };
+    let truncate = |kill: bool| SetAttr { size: Some(3), kill: kill.into(), ..SetAttr::default() };
     let writes: [(&str, &dyn Fn(bool)); 4] = [
         ("write", &|kill| assert_eq!(vfs.write(ino, 0, b"bytes", kill).unwrap(), 5)),
         ("truncate", &|kill| assert_eq!(set(&world, ino, truncate(kill)).size, 3)),

@@ -133,14 +133,9 @@ fn set_id_cleared_by_chown(s: &mut Script) {
     for (number, mode) in [0o6777, 0o4755, 0o2755, 0o2745, 0o6644].into_iter().enumerate() {
         let name = format!("f{number}");
         s.by(0).file(&name, 10, 1).chown(&name, Some(10_001), Some(10_001)).chmod(&name, mode).stat(&name);
-        s.by(1)
-            .chown(&name, None, Some(10_001))
-            .stat(&name)
-            .by(0)
-            .chmod(&name, mode)
-            .chown(&name, None, None)
-            .stat(&name);
-        s.chmod(&name, mode).chown(&name, Some(10_002), Some(10_002)).stat(&name);
+        s.by(1).chown(&name, None, Some(10_001)).stat(&name);
+        // A chown that changes neither owner nor group is not passed on by the kernel's FUSE client as what it is.
+        s.by(0).chmod(&name, mode).chown(&name, Some(10_002), Some(10_002)).stat(&name);
         s.by(2)
             .chmod(&name, mode)
             .stat(&name)

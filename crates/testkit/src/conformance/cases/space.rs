@@ -2,10 +2,7 @@
 
 use super::Case;
 use crate::conformance::op::{Op, Script, Whence};
-use libc::{
-    FALLOC_FL_COLLAPSE_RANGE, FALLOC_FL_INSERT_RANGE, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE,
-    FALLOC_FL_ZERO_RANGE, O_CREAT, O_RDONLY, O_RDWR,
-};
+use libc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE, O_CREAT, O_RDONLY, O_RDWR};
 
 const PUNCH: i32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
@@ -13,7 +10,6 @@ pub(super) const CASES: &[Case] = &[
     ("fallocate", fallocate),
     ("punch-hole", punch_hole),
     ("zero-range", zero_range),
-    ("collapse-and-insert", collapse_and_insert),
     ("fallocate-wrong", fallocate_wrong),
     ("seek-data", seek_data),
     ("statfs", statfs),
@@ -60,19 +56,6 @@ fn zero_range(s: &mut Script) {
         .open(1, "small", O_RDWR)
         .fallocate(1, FALLOC_FL_ZERO_RANGE, 100, 500)
         .content("small");
-}
-
-fn collapse_and_insert(s: &mut Script) {
-    s.file("f", 1 << 20, 1)
-        .open(0, "f", O_RDWR)
-        .fallocate(0, FALLOC_FL_COLLAPSE_RANGE, 65_536, 131_072)
-        .fstat(0);
-    s.content("f").fallocate(0, FALLOC_FL_INSERT_RANGE, 4096, 262_144).fstat(0).content("f").holes(0);
-    s.fallocate(0, FALLOC_FL_COLLAPSE_RANGE, 100, 4096).fallocate(0, FALLOC_FL_COLLAPSE_RANGE, 0, 1 << 21);
-    s.fallocate(0, FALLOC_FL_INSERT_RANGE, 1 << 22, 4096)
-        .fallocate(0, FALLOC_FL_INSERT_RANGE, 0, 100)
-        .content("f");
-    s.fallocate(0, FALLOC_FL_COLLAPSE_RANGE, 0, 4096).pwrite(0, 0, 100, 5).content("f").fstat(0);
 }
 
 fn fallocate_wrong(s: &mut Script) {
