@@ -72,6 +72,12 @@ impl VolumePaths {
         self.root.join("staging")
     }
 
+    /// Checkpoints that are not in the bucket yet, where the store is elsewhere.
+    #[must_use]
+    pub fn outbox(&self) -> PathBuf {
+        self.root.join("outbox")
+    }
+
     /// The store, where it is the volume's own.
     #[must_use]
     pub fn objects(&self) -> PathBuf {

@@ -12,7 +12,7 @@ use forebay_env::{
     durable::{Point, sync_dir, sync_file},
 };
 use forebay_meta::{EmbeddedEngine, Namespace};
-use forebay_object::{ObjectStore, Patience, StoreOptions, StoreUrl, probe};
+use forebay_object::{Backend, Expected, ObjectStore, Patience, StoreOptions, StoreUrl, probe};
 use forebay_types::{
     Compression, Durability, Encryption, VolumeId,
     limits::{BLOCK_SIZE_DEFAULT, BLOCK_SIZE_MAX, BLOCK_SIZE_MIN},
@@ -21,6 +21,8 @@ use forebay_types::{
 use crate::{
     config::{FORMAT, VolumeConfig, VolumePaths},
     error::{VolumeError, io_error},
+    open::keys,
+    remote,
 };
 
 /// What a new volume is to be.
@@ -95,7 +97,7 @@ fn check(options: &CreateOptions) -> Result<(), VolumeError> {
 }
 
 /// Makes sure that `root` is an empty directory, and says whether it was made here.
-fn vacant(root: &Path) -> Result<bool, VolumeError> {
+pub(crate) fn vacant(root: &Path) -> Result<bool, VolumeError> {
     let occupied = |what: &str| VolumeError::Occupied { path: root.to_owned(), what: what.to_owned() };
     match fs::symlink_metadata(root) {
         Ok(found) if !found.is_dir() => return Err(occupied("exists and is not a directory")),
@@ -116,7 +118,7 @@ fn vacant(root: &Path) -> Result<bool, VolumeError> {
     Ok(true)
 }
 
-fn clear(root: &Path, made: bool) {
+pub(crate) fn clear(root: &Path, made: bool) {
     let entries = fs::read_dir(root).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
     for entry in entries {
         let removed = if entry.path().is_dir() {
@@ -150,7 +152,7 @@ fn fill(root: &Path, options: &CreateOptions) -> Result<VolumeConfig, VolumeErro
     for dir in [paths.meta(), paths.journal(), paths.staging()] {
         DirBuilder::new().mode(0o700).create(&dir).map_err(io_error("make", &dir))?;
     }
-    let store = ObjectStore::open(&config.store_url(&paths)?, &store_options(&config, true))?;
+    let store = ObjectStore::open(&config.store_url(&paths)?, &store_options(Some(&config), true))?;
     probe(&store.patient(Patience::Quick))?;
     if options.encryption == Encryption::Aes256Gcm {
         write_key(&paths)?;
@@ -159,6 +161,9 @@ fn fill(root: &Path, options: &CreateOptions) -> Result<VolumeConfig, VolumeErro
     let engine = EmbeddedEngine::open(&paths.meta())?;
     let clock: &dyn Clock = &SystemClock;
     Namespace::format(&engine, clock, options.uid, options.gid, 0o755)?;
+    if config.store.is_some() {
+        claim(&store, &config, &paths, &engine)?;
+    }
     drop(engine);
     sync_tree(&paths.meta())?;
     config.write(root)?;
@@ -169,11 +174,37 @@ fn fill(root: &Path, options: &CreateOptions) -> Result<VolumeConfig, VolumeErro
     Ok(config)
 }
 
+/// Makes the bucket this volume's, and puts into it what the volume can be brought back from.
+fn claim(
+    store: &ObjectStore,
+    config: &VolumeConfig,
+    paths: &VolumePaths,
+    engine: &EmbeddedEngine,
+) -> Result<(), VolumeError> {
+    remote::claim(store, config.id, &paths.root)?;
+    let put = || -> Result<(), VolumeError> {
+        let text = config.to_text().map_err(|error| VolumeError::Option(error.to_string()))?;
+        store.put_if(remote::CONFIG, text.into(), &Expected::Absent)?;
+        let (sealer, _) = keys(config, paths)?;
+        remote::put_first_base(store, config.id, engine, sealer.as_ref())
+    };
+    put().inspect_err(|_| {
+        // The claim is our own, so what is below it is ours to remove; the claim goes last.
+        let listed = remote::list(store, "meta").unwrap_or_default();
+        let keys = listed.iter().map(|meta| meta.key.as_str()).chain([remote::OWNER]);
+        for key in keys {
+            if let Err(error) = store.delete(key) {
+                tracing::warn!("cannot remove {key} again: {error}");
+            }
+        }
+    })
+}
+
 /// How the store of a volume is opened.
-pub(crate) fn store_options(config: &VolumeConfig, create: bool) -> StoreOptions {
+pub(crate) fn store_options(config: Option<&VolumeConfig>, create: bool) -> StoreOptions {
     StoreOptions {
-        endpoint: config.endpoint.clone(),
-        region: config.region.clone(),
+        endpoint: config.and_then(|config| config.endpoint.clone()),
+        region: config.and_then(|config| config.region.clone()),
         create_directory: create,
         ..StoreOptions::default()
     }
@@ -194,15 +225,20 @@ fn write_key(paths: &VolumePaths) -> Result<(), VolumeError> {
     let path = paths.key();
     let bits: [u8; 32] = forebay_env::random().map_err(io_error("draw random bits for", &path))?;
     let text: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    let mut file = open.map_err(io_error("make", &path))?;
     let sum = crc32c::crc32c(text.as_bytes());
-    writeln!(file, "{text}\ncrc32c {sum:08x}").map_err(io_error("write", &path))?;
-    sync_file(&file, Point::VOLUME_DATA).map_err(io_error("sync", &path))
+    write_private(&path, format!("{text}\ncrc32c {sum:08x}\n").as_bytes())
+}
+
+/// Writes a new file that only its owner can read, durably but for its name.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), VolumeError> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = open.map_err(io_error("make", path))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
+    sync_file(&file, Point::VOLUME_DATA).map_err(io_error("sync", path))
 }
 
 /// The lock file has to be there before the volume is, so that opening one never writes a name.
-fn make_lock_file(paths: &VolumePaths) -> Result<(), VolumeError> {
+pub(crate) fn make_lock_file(paths: &VolumePaths) -> Result<(), VolumeError> {
     let path = paths.lock();
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     sync_file(&file.map_err(io_error("make", &path))?, Point::VOLUME_DATA).map_err(io_error("sync", &path))

@@ -7,13 +7,22 @@ use forebay_format::record::Changes;
 use forebay_meta::{Append, Log, LogError, Place, Urgency};
 use forebay_types::Sequence;
 
-/// The journal, once it has been replayed into the namespace that logs to it.
-#[derive(Debug, Default)]
-pub(crate) struct JournalLog(pub(crate) OnceLock<Arc<Journal>>);
+use crate::remote::Fence;
+
+/// The journal, once it has been replayed into the namespace that logs to it. Takes nothing more once another machine owns the volume.
+#[derive(Debug)]
+pub(crate) struct JournalLog {
+    pub(crate) journal: OnceLock<Arc<Journal>>,
+    pub(crate) fence: Option<Arc<Fence>>,
+}
 
 impl Log for JournalLog {
     fn begin<'a>(&'a self, data: &'a [u8], urgency: Urgency) -> Result<Box<dyn Append + 'a>, LogError> {
-        let journal = self.0.get().ok_or_else(|| LogError::Failed("it is not open yet".to_owned()))?;
+        if let Some(theirs) = self.fence.as_ref().and_then(|fence| fence.taken_over_by()) {
+            let failure = format!("another machine has taken this volume over (epoch {theirs})");
+            return Err(LogError::Failed(failure));
+        }
+        let journal = self.journal.get().ok_or_else(|| LogError::Failed("it is not open yet".to_owned()))?;
         let urgency = match urgency {
             Urgency::Normal => forebay_data::Urgency::Normal,
             Urgency::Reclaim => forebay_data::Urgency::Reclaim,
@@ -26,7 +35,7 @@ impl Log for JournalLog {
     }
 
     fn write_out(&self) {
-        if let Some(journal) = self.0.get() {
+        if let Some(journal) = self.journal.get() {
             journal.write_out();
         }
     }

@@ -8,7 +8,7 @@
 //! 1. A stream's bytes are synced before the journal records that name them count as durable.
 //! 2. The journal is synced up to a checkpoint's last record before the engine gets the checkpoint.
 //! 3. A segment is synced before a record names it; an object is in the store before a record says so.
-//! 4. A local file or an object is removed only after a checkpoint without it is stored.
+//! 4. A local file or an object is removed only after a checkpoint without it is stored; in the bucket, where the store is elsewhere (see `remote`).
 
 mod config;
 mod create;
@@ -17,6 +17,7 @@ mod error;
 mod file;
 mod journal_log;
 mod open;
+mod recover;
 mod remote;
 mod source;
 mod space;
@@ -37,11 +38,12 @@ pub use create::{CreateOptions, create};
 pub use error::VolumeError;
 pub use file::{ReadPiece, Whence};
 pub use open::OpenOptions;
+pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use space::Space;
-pub use status::{Activity, Status};
-pub use upkeep::Drain;
+pub use status::{Activity, BucketStatus, Status};
+pub use upkeep::{Drain, SHIP_INTERVAL};
 
-use crate::{data_lock::DataLocks, upkeep::Upkeep};
+use crate::{data_lock::DataLocks, remote::Remote, upkeep::Upkeep};
 
 /// An open volume. Shared by all threads; closed by [`Volume::close`], or as by a crash when it is dropped.
 pub struct Volume {
@@ -58,6 +60,8 @@ pub struct Volume {
     pub(crate) source: Arc<source::Source>,
     pub(crate) reader: RunReader,
     pub(crate) sealer: Option<Arc<RunSealer>>,
+    /// What is kept in the bucket besides data; `None` where the store is the volume's own.
+    pub(crate) remote: Option<Remote>,
     pub(crate) data_locks: DataLocks,
     pub(crate) upkeep: Upkeep,
     /// Holds the lock that keeps other processes out; released when the volume is dropped.
@@ -119,6 +123,9 @@ impl Volume {
     }
 
     pub(crate) fn may_write(&self) -> Result<(), VolumeError> {
+        if let Some(remote) = &self.remote {
+            remote.fence.intact()?;
+        }
         if self.read_only { Err(VolumeError::ReadOnly) } else { Ok(()) }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
 use forebay_data::{Journal, RecoveredStream, ReplayError, RunReader, Streams};
@@ -11,7 +11,10 @@ use forebay_env::{
     Clock, SystemClock,
     durable::{self, Point},
 };
-use forebay_format::{Keyring, MasterKey, RunSealer, row::SegmentKind};
+use forebay_format::{
+    Keyring, MasterKey, RunSealer,
+    row::{SegmentKind, SegmentRow},
+};
 use forebay_meta::{EmbeddedEngine, Engine, Namespace};
 use forebay_object::ObjectStore;
 use forebay_types::{Encryption, Epoch, SegmentId, Sequence, SubvolumeId};
@@ -24,7 +27,7 @@ use crate::{
     data_lock::DataLocks,
     error::{VolumeError, io_error},
     journal_log::JournalLog,
-    remote::ObjectReader,
+    remote::{self, Fence, ObjectReader, Opening, Outbox, Remote, Restored, StoredAt, Successor},
     source::Source,
     upkeep::Upkeep,
 };
@@ -46,6 +49,8 @@ pub struct OpenOptions {
     pub memory_cache: u64,
     /// Whether background work runs by itself. Off in tests that run it step by step.
     pub background: bool,
+    /// The store itself, where it is not to be opened by the address that the volume has: for tests.
+    pub store: Option<ObjectStore>,
 }
 
 impl Default for OpenOptions {
@@ -56,8 +61,15 @@ impl Default for OpenOptions {
             cache_size: 10 << 30,
             memory_cache: MEMORY_CACHE_DEFAULT,
             background: true,
+            store: None,
         }
     }
+}
+
+/// What a recovery hands to the first opening of the volume that it brought back.
+pub(crate) struct Takeover {
+    pub(crate) fence: Fence,
+    pub(crate) restored: Restored,
 }
 
 impl Volume {
@@ -65,8 +77,16 @@ impl Volume {
     /// holds.
     ///
     /// # Errors
-    /// [`VolumeError`].
+    /// [`VolumeError`]; [`VolumeError::Fenced`] where another machine has taken the volume over.
     pub fn open(root: &Path, options: &OpenOptions) -> Result<Arc<Volume>, VolumeError> {
+        Self::open_as(root, options, None)
+    }
+
+    pub(crate) fn open_as(
+        root: &Path,
+        options: &OpenOptions,
+        takeover: Option<Takeover>,
+    ) -> Result<Arc<Volume>, VolumeError> {
         let config = VolumeConfig::read(root)?;
         let paths = VolumePaths::new(root);
         let lock = lock(&paths)?;
@@ -76,11 +96,32 @@ impl Volume {
             }
         }
         let (sealer, keys) = keys(&config, &paths)?;
-        let store = ObjectStore::open(&config.store_url(&paths)?, &store_options(&config, false))?;
-        let epoch = next_epoch(root)?;
+        let store = match &options.store {
+            Some(store) => store.clone(),
+            None => ObjectStore::open(&config.store_url(&paths)?, &store_options(Some(&config), false))?,
+        };
+        let sealer = sealer.map(Arc::new);
+        let (fence, restored) = match takeover {
+            Some(Takeover { fence, restored }) => (Some(Arc::new(fence)), restored),
+            None => (own(&config, root, &store)?.map(Arc::new), Restored::default()),
+        };
+        let epoch = match &fence {
+            Some(fence) => fence.epoch(),
+            None => next_epoch(root)?,
+        };
         let engine = Arc::new(EmbeddedEngine::open(&paths.meta())?);
-        let started = Started::run(&config, &paths, epoch, Arc::clone(&engine))?;
+        let log = Arc::new(JournalLog { journal: OnceLock::new(), fence: fence.clone() });
+        let started = Started::run(&config, &paths, (epoch, log), Arc::clone(&engine), &restored)?;
         let Started { ns, journal, streams } = started;
+        let remote = match fence {
+            Some(fence) => {
+                let outbox = Outbox::open(&paths.outbox())?;
+                let (store, sealer, last) = (store.clone(), sealer.clone(), ns.last());
+                let (volume, class) = (config.id, config.durability);
+                Some(Remote::open(Opening { store, volume, class, sealer, fence, outbox, last })?)
+            }
+            None => None,
+        };
         let objects = Arc::new(ObjectReader::new(store.clone()));
         let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
         let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
@@ -99,11 +140,13 @@ impl Volume {
             store,
             source,
             reader,
-            sealer: sealer.map(Arc::new),
+            sealer,
+            remote,
             data_locks: DataLocks::default(),
             upkeep: Upkeep::default(),
             _lock: lock,
         });
+        volume.adopt_stored(&restored.stored)?;
         volume.tidy_up_after_stop()?;
         if options.background {
             volume.start_upkeep()?;
@@ -111,12 +154,23 @@ impl Volume {
         Ok(volume)
     }
 
+    /// Notes what a recovery has found of segments of which the records do not say yet that they are stored.
+    fn adopt_stored(&self, found: &FxHashMap<SegmentId, StoredAt>) -> Result<(), VolumeError> {
+        for (id, at) in found {
+            let Some(row) = self.ns.segment(*id).filter(|row| row.object.is_none()) else { continue };
+            self.ns.segment_sealed(*id, row.kind, at.len, at.raw)?;
+            self.ns.segments_stored(at.object, &[(*id, at.offset)])?;
+        }
+        Ok(())
+    }
+
     /// Removes what a stop left that nothing refers to.
     fn tidy_up_after_stop(&self) -> Result<(), VolumeError> {
         let known: FxHashMap<_, _> = self.ns.segments().into_iter().collect();
         for segment in self.streams.segments() {
-            let stored = known.get(&segment).is_none_or(|row| row.object.is_some());
-            if stored {
+            // What is in the store stays here until a checkpoint that says so is in the bucket, where there is one.
+            let stored = |row: &SegmentRow| row.object.is_some() && self.remote.is_none();
+            if known.get(&segment).is_none_or(stored) {
                 self.streams.remove(segment)?;
             }
         }
@@ -155,21 +209,21 @@ impl Started {
     fn run(
         config: &VolumeConfig,
         paths: &VolumePaths,
-        epoch: Epoch,
+        (epoch, log): (Epoch, Arc<JournalLog>),
         engine: Arc<EmbeddedEngine>,
+        restored: &Restored,
     ) -> Result<Started, VolumeError> {
-        let log = Arc::new(JournalLog::default());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let numbers = Arc::new(AtomicU64::new(1));
         let applied = Namespace::applied(engine.as_ref() as &dyn Engine)?;
         let parts = (Arc::clone(&log) as _, Arc::clone(&numbers));
         let ns = Namespace::open(engine, parts.0, clock, config.block_size, epoch, parts.1)?;
         let recovered = Streams::recover(&paths.staging())?;
-        let replay = replay(&ns, paths, config, applied.sequence, &recovered)?;
+        let replay = replay(&ns, paths, config, applied.sequence, &recovered, restored)?;
         let files = replay.files.iter().map(|file| file.segment.0);
         let staged = recovered.iter().map(|stream| stream.segment.0);
         let rows = ns.known_segments().into_iter().map(|id| id.0);
-        if let Some(highest) = files.chain(staged).chain(rows).max() {
+        if let Some(highest) = files.chain(staged).chain(rows).chain([restored.highest]).max() {
             ns.numbers_taken(highest, 0);
         }
         let next = |numbers: &Arc<AtomicU64>| -> Box<dyn Fn() -> SegmentId + Send + Sync> {
@@ -178,7 +232,7 @@ impl Started {
         };
         let journal = Arc::new(Journal::start(replay, &paths.journal(), config.id, epoch, next(&numbers))?);
         let streams = Arc::new(Streams::open(recovered, &paths.staging(), config.id, next(&numbers)));
-        if log.0.set(Arc::clone(&journal)).is_err() {
+        if log.journal.set(Arc::clone(&journal)).is_err() {
             return Err(VolumeError::Option("the journal was opened twice".to_owned()));
         }
         Ok(Started { ns: Arc::new(ns), journal, streams })
@@ -191,11 +245,12 @@ fn replay(
     config: &VolumeConfig,
     applied: Sequence,
     recovered: &[RecoveredStream],
+    restored: &Restored,
 ) -> Result<forebay_data::Replay, VolumeError> {
     let by_segment: FxHashMap<_, _> = recovered.iter().map(|stream| (stream.segment, stream)).collect();
     let mut failure = None;
     let mut stream_ok = |run: &forebay_format::record::StreamRun| match by_segment.get(&run.segment) {
-        None => false,
+        None => restored.stored.contains_key(&run.segment),
         Some(stream) => stream.has(run).unwrap_or_else(|error| {
             failure.get_or_insert(error);
             false
@@ -231,27 +286,48 @@ fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
     }
 }
 
-/// Begins a new term, durably, before anything is written in it.
-fn next_epoch(root: &Path) -> Result<Epoch, VolumeError> {
+/// Becomes the owner of a volume whose store is elsewhere.
+fn own(config: &VolumeConfig, root: &Path, store: &ObjectStore) -> Result<Option<Fence>, VolumeError> {
+    if config.store.is_none() {
+        return Ok(None);
+    }
+    let begin = |epoch| write_epoch(root, epoch);
+    remote::take(store, config.id, root, Successor::OfItself, last_epoch(root)?, &begin).map(Some)
+}
+
+/// The last term that was begun here.
+fn last_epoch(root: &Path) -> Result<Epoch, VolumeError> {
     let path = root.join(EPOCH_FILE);
-    let epoch = match fs::read_to_string(&path) {
+    match fs::read_to_string(&path) {
         Ok(text) => {
             let number = text.trim().parse().map_err(|_| VolumeError::Damaged {
                 path: path.clone(),
                 detail: "it is not a number".into(),
             })?;
-            Epoch(number).next()
+            Ok(Epoch(number))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Epoch(1),
-        Err(error) => return Err(io_error("read", &path)(error)),
-    };
-    let text = format!("{}\n", epoch.0);
-    durable::replace_file(root, EPOCH_FILE, text.as_bytes(), Point::VOLUME_DATA, Point::VOLUME_NAME)
-        .map_err(io_error("write", &path))?;
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Epoch(0)),
+        Err(error) => Err(io_error("read", &path)(error)),
+    }
+}
+
+/// Begins a new term, durably, before anything is written in it.
+fn next_epoch(root: &Path) -> Result<Epoch, VolumeError> {
+    let epoch = last_epoch(root)?.next();
+    write_epoch(root, epoch)?;
     Ok(epoch)
 }
 
-fn keys(config: &VolumeConfig, paths: &VolumePaths) -> Result<(Option<RunSealer>, Keyring), VolumeError> {
+pub(crate) fn write_epoch(root: &Path, epoch: Epoch) -> Result<(), VolumeError> {
+    let (path, text) = (root.join(EPOCH_FILE), format!("{}\n", epoch.0));
+    durable::replace_file(root, EPOCH_FILE, text.as_bytes(), Point::VOLUME_DATA, Point::VOLUME_NAME)
+        .map_err(io_error("write", &path))
+}
+
+pub(crate) fn keys(
+    config: &VolumeConfig,
+    paths: &VolumePaths,
+) -> Result<(Option<RunSealer>, Keyring), VolumeError> {
     if config.encryption == Encryption::None {
         return Ok((None, Keyring::default()));
     }

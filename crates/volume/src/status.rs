@@ -48,8 +48,21 @@ pub struct Status {
     pub pending_metadata_bytes: u64,
     /// Background work that is going wrong, in words; empty when all is well.
     pub troubles: Vec<Activity>,
+    /// Where the store is elsewhere: how far the bucket has come.
+    pub bucket: Option<BucketStatus>,
     /// The last trouble with the store.
     pub store_error: Option<String>,
+}
+
+/// How much of a volume could be brought back from its bucket alone.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BucketStatus {
+    /// The last record of the journal that the bucket has.
+    pub journal_last: u64,
+    /// The last record that the checkpoints in the bucket contain.
+    pub checkpoint: u64,
+    /// The epoch of the machine that has taken the volume over from this one.
+    pub taken_over_by: Option<u64>,
 }
 
 /// Background work and what last went wrong with it.
@@ -94,6 +107,11 @@ impl Volume {
             journal_last: self.ns.last().0,
             pending_metadata_bytes: self.ns.pending_bytes() as u64,
             troubles: self.upkeep.troubles(),
+            bucket: self.remote.as_ref().map(|remote| BucketStatus {
+                journal_last: remote.shipped().0,
+                checkpoint: remote.covered().0,
+                taken_over_by: remote.fence.taken_over_by().map(|epoch| epoch.0),
+            }),
             store_error: forebay_object::ObjectStore::last_error(&self.store)
                 .map(|error| format!("{error:?}")),
         }

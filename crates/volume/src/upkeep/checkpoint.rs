@@ -6,7 +6,7 @@ use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow, SegmentState};
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
 
-use crate::{Volume, error::VolumeError};
+use crate::{Volume, error::VolumeError, remote::Held};
 
 /// Bytes of pending rows that ask for a checkpoint at once.
 const PENDING_MAX: usize = 24 << 20;
@@ -15,12 +15,14 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the next checkpoint will no longer refer to, listed before it is taken.
 #[derive(Debug, Default)]
-struct Doomed {
+pub(crate) struct Doomed {
     /// Segments without live bytes, to which none can come.
     dead: Vec<SegmentId>,
     /// Segments that the store has and that are still here.
     stored: Vec<SegmentId>,
     garbage: Vec<ObjectRef>,
+    /// Chunks in the bucket that no later checkpoint needs.
+    chunks: Vec<String>,
 }
 
 impl Volume {
@@ -50,14 +52,25 @@ impl Volume {
     /// [`VolumeError`]; the rows stay in the journal.
     pub fn checkpoint_now(&self) -> Result<(), VolumeError> {
         let _turn = self.upkeep.checkpoint_turn.lock();
-        let doomed = self.doomed()?;
+        let mut doomed = self.doomed()?;
+        let applied = self.ns.applied_sequence();
         if let Some(checkpoint) = self.ns.checkpoint()? {
             self.streams.sync()?;
             self.journal.sync(checkpoint.sequence())?;
+            if let Some(remote) = &self.remote {
+                remote.queue(applied, &checkpoint)?;
+            }
             checkpoint.store()?;
         }
         *self.upkeep.last_checkpoint.lock() = Some(Instant::now());
-        self.remove(&doomed)
+        match &self.remote {
+            None => self.remove(&doomed),
+            Some(remote) => {
+                let (sequence, chunks) = (self.ns.applied_sequence(), std::mem::take(&mut doomed.chunks));
+                remote.hold(Held { sequence, doomed, chunks });
+                Ok(())
+            }
+        }
     }
 
     fn doomed(&self) -> Result<Doomed, VolumeError> {
@@ -73,6 +86,15 @@ impl Volume {
                 doomed.stored.push(id);
             }
         }
+        if let Some(remote) = &self.remote {
+            let files: FxHashSet<_> = self.journal.files().iter().map(|file| file.segment).collect();
+            let dead: FxHashSet<_> = doomed.dead.iter().copied().collect();
+            doomed.chunks = remote.settled_chunks(|segment| match self.ns.segment(segment) {
+                _ if Some(segment) == current => false,
+                Some(row) => row.state == SegmentState::Stored || dead.contains(&segment),
+                None => files.contains(&segment) || !here.contains(&segment),
+            });
+        }
         Ok(doomed)
     }
 
@@ -80,7 +102,7 @@ impl Volume {
         self.journal.files().iter().max_by_key(|file| file.first).map(|file| file.segment)
     }
 
-    fn remove(&self, doomed: &Doomed) -> Result<(), VolumeError> {
+    pub(crate) fn remove(&self, doomed: &Doomed) -> Result<(), VolumeError> {
         let dead = if doomed.dead.is_empty() { Vec::new() } else { self.ns.forget_dead(&doomed.dead)? };
         for (id, row) in &dead {
             self.source.forget(*id);
@@ -88,7 +110,8 @@ impl Volume {
                 self.streams.remove(*id)?;
             }
         }
-        for id in &doomed.stored {
+        let here: FxHashSet<_> = self.streams.segments().into_iter().collect();
+        for id in doomed.stored.iter().filter(|id| here.contains(id)) {
             self.streams.remove(*id)?;
         }
         self.remove_journal_files()?;
@@ -99,15 +122,19 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes files of the journal whose records the engine has, and whose data nothing refers to. A file without a row has no data.
+    /// Removes files of the journal whose records the engine has, and whose data nothing refers to. A file without a row has no data. The oldest go
+    /// first and none is passed over: a later file may be the only one that says which blocks refer to an earlier one.
     fn remove_journal_files(&self) -> Result<(), VolumeError> {
         let applied = self.ns.applied_sequence();
         let current = self.current_journal_file();
-        for file in self.journal.files() {
+        let mut files = self.journal.files();
+        files.sort_by_key(|file| file.first);
+        for file in files {
             let passed = file.last <= applied && Some(file.segment) != current;
-            if passed && self.ns.segment(file.segment).is_none() {
-                self.journal.remove(file.segment)?;
+            if !passed || self.ns.segment(file.segment).is_some() {
+                break;
             }
+            self.journal.remove(file.segment)?;
         }
         Ok(())
     }

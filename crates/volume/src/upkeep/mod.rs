@@ -21,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use checkpoint::Doomed;
+
 use forebay_format::row::ObjectRef;
 use forebay_types::{Ino, SegmentId};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,6 +32,9 @@ use crate::{
     error::{VolumeError, io_error},
 };
 
+/// How long what was done waits at most before it is on its way to a store elsewhere: what class `local` may lose with the machine, besides what the
+/// upload itself takes.
+pub const SHIP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a thread of upkeep waits where nobody wakes it.
 const ROUND: Duration = Duration::from_millis(500);
 /// Writers wait once so many bytes of the journal wait to be sealed.
@@ -43,6 +48,7 @@ pub(crate) enum Task {
     Checkpoint,
     Seal,
     Store,
+    Ship,
 }
 
 impl fmt::Display for Task {
@@ -51,6 +57,7 @@ impl fmt::Display for Task {
             Task::Checkpoint => "checkpoint",
             Task::Seal => "seal and compact",
             Task::Store => "store",
+            Task::Ship => "ship the journal",
         })
     }
 }
@@ -77,6 +84,7 @@ pub(crate) struct Upkeep {
     pub(super) unsealed_since: Mutex<Option<Instant>>,
     pub(super) unstored_since: Mutex<Option<Instant>>,
     pub(super) last_checkpoint: Mutex<Option<Instant>>,
+    last_shipped: Mutex<Option<Instant>>,
     pub(super) checkpoint_turn: Mutex<()>,
     pub(super) seal_turn: Mutex<()>,
     pub(super) store_turn: Mutex<()>,
@@ -161,7 +169,8 @@ impl Upkeep {
 impl Volume {
     /// Starts the background threads. They hold the volume only while they work.
     pub(crate) fn start_upkeep(self: &Arc<Self>) -> Result<(), VolumeError> {
-        for task in [Task::Checkpoint, Task::Seal, Task::Store] {
+        let ship = self.remote.is_some().then_some(Task::Ship);
+        for task in [Task::Checkpoint, Task::Seal, Task::Store].into_iter().chain(ship) {
             let volume = Arc::downgrade(self);
             let signal = Arc::clone(&self.upkeep.signal);
             let thread = std::thread::Builder::new()
@@ -179,11 +188,22 @@ impl Volume {
             Task::Checkpoint => self.checkpoint_round(),
             Task::Seal => self.seal_round(),
             Task::Store => self.store_round(),
+            Task::Ship => self.ship_round(),
         };
         match result {
             Ok(()) => self.succeeded(task),
             Err(error) => self.upkeep.trouble(task, &error),
         }
+    }
+
+    fn ship_round(&self) -> Result<(), VolumeError> {
+        let mut last = self.upkeep.last_shipped.lock();
+        if last.is_some_and(|last| last.elapsed() < SHIP_INTERVAL) {
+            return Ok(());
+        }
+        *last = Some(Instant::now());
+        drop(last);
+        self.ship()
     }
 
     /// Lets a writer wait while far too much of the journal waits to be sealed, but not for ever: a disk that is full says so itself.
@@ -207,6 +227,7 @@ impl Volume {
             self.seal_all()?;
             self.store_all()?;
             self.checkpoint_now()?;
+            self.publish()?;
             let dirty_bytes = self.dirty_bytes();
             progress(Drain { dirty_bytes });
             if dirty_bytes == 0 {
@@ -214,10 +235,12 @@ impl Volume {
             }
         }
         self.checkpoint_now()?;
+        self.publish()?;
         self.delete_garbage()
     }
 
-    /// Stops the background work and makes everything durable on this machine. The volume is then only to be dropped.
+    /// Stops the background work and makes everything durable on this machine; a store elsewhere gets what can be had there at once. The volume is then
+    /// only to be dropped.
     ///
     /// # Errors
     /// [`VolumeError`]: what was not durable before may be lost.
@@ -233,7 +256,11 @@ impl Volume {
         self.sync()?;
         self.purge_orphans()?;
         self.checkpoint_now()?;
-        self.sync()
+        self.sync()?;
+        if let Err(error) = self.ship() {
+            tracing::error!("the last seconds of the journal are on this machine only: {error}");
+        }
+        Ok(())
     }
 }
 

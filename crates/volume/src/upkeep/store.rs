@@ -3,7 +3,7 @@
 use std::{path::Path, time::Instant};
 
 use forebay_data::{SealedSegment, combine};
-use forebay_format::row::{ObjectRef, SegmentState};
+use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow, SegmentState};
 use forebay_object::Backend;
 use forebay_types::SegmentId;
 
@@ -24,6 +24,7 @@ impl Volume {
             let _turn = self.upkeep.store_turn.lock();
             self.store_sealed(false)?;
         }
+        self.publish()?;
         self.delete_garbage()
     }
 
@@ -70,8 +71,35 @@ impl Volume {
         Ok(())
     }
 
+    /// Puts all packed segments into a store elsewhere, so that a chunk of the journal may name them.
+    pub(crate) fn store_packed(&self) -> Result<(), VolumeError> {
+        let waits = |row: &SegmentRow| row.kind == SegmentKind::Packed && row.state == SegmentState::Sealed;
+        if !self.ns.segments().iter().any(|(_, row)| waits(row)) {
+            return Ok(());
+        }
+        let _turn = self.upkeep.store_turn.lock();
+        let mut packed: Vec<_> = self.ns.segments();
+        packed.retain(|(_, row)| waits(row));
+        packed.sort_unstable_by_key(|(id, _)| *id);
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        for (id, row) in packed {
+            group.push(id);
+            bytes += row.len;
+            if bytes >= OBJECT_MIN {
+                self.store_group(&group)?;
+                group.clear();
+                bytes = 0;
+            }
+        }
+        self.store_group(&group)
+    }
+
     /// Puts segments into one object. The order is: bytes in the store, then the record.
     fn store_group(&self, group: &[SegmentId]) -> Result<(), VolumeError> {
+        if group.is_empty() {
+            return Ok(());
+        }
         let object = self.ns.new_object();
         let sealed: Vec<SealedSegment> =
             group.iter().map(|id| self.streams.seal(*id)).collect::<Result<_, _>>()?;
@@ -95,6 +123,9 @@ impl Volume {
     }
 
     fn put(&self, object: ObjectRef, path: &Path) -> Result<(), VolumeError> {
+        if let Some(remote) = &self.remote {
+            remote.fence.check_recent()?;
+        }
         self.store.put_new_file(&object_key(object), path)?;
         Ok(())
     }
@@ -103,6 +134,9 @@ impl Volume {
     pub(super) fn delete_garbage(&self) -> Result<(), VolumeError> {
         loop {
             let Some(object) = self.upkeep.deletable.lock().first().copied() else { return Ok(()) };
+            if let Some(remote) = &self.remote {
+                remote.fence.check()?;
+            }
             self.store.delete(&object_key(object))?;
             self.ns.garbage_deleted(&[object])?;
             self.upkeep.deletable.lock().remove(&object);
