@@ -20,6 +20,14 @@ pub enum VolumeError {
     /// The store failed.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// Some data cannot be brought into the store.
+    #[error(
+        "{dirty_bytes} bytes cannot be brought into the store and stay on this machine's disk; the log says which files they belong to"
+    )]
+    Stuck {
+        /// How much.
+        dirty_bytes: u64,
+    },
     /// Data could not be encoded.
     #[error("cannot encode data: {0}")]
     Encode(#[from] FormatError),

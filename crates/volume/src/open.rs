@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
-use forebay_data::{Journal, RecoveredStream, ReplayError, RunReader, Streams};
+use forebay_data::{DataError, Journal, RecoveredStream, ReplayError, RunReader, Streams};
 use forebay_env::{
     Clock, SystemClock,
     durable::{self, Point},
 };
 use forebay_format::{
     Keyring, MasterKey, RunSealer,
-    row::{SegmentKind, SegmentRow},
+    row::{SegmentKind, SegmentRow, SegmentState},
 };
 use forebay_meta::{EmbeddedEngine, Engine, Namespace};
 use forebay_object::ObjectStore;
@@ -170,8 +170,9 @@ impl Volume {
         for segment in self.streams.segments() {
             // What is in the store stays here until a checkpoint that says so is in the bucket, where there is one.
             let stored = |row: &SegmentRow| row.object.is_some() && self.remote.is_none();
-            if known.get(&segment).is_none_or(stored) {
-                self.streams.remove(segment)?;
+            match known.get(&segment) {
+                Some(row) if !stored(row) => self.seal_after_stop(segment, row)?,
+                _ => self.streams.remove(segment)?,
             }
         }
         let here: Vec<SegmentId> = self.streams.segments();
@@ -195,6 +196,21 @@ impl Volume {
             self.upkeep.purge(ino);
         }
         Ok(())
+    }
+
+    /// Ends a stream that a stop interrupted: it takes no more runs. It may have its footer already, with the record of that lost.
+    fn seal_after_stop(&self, segment: SegmentId, row: &SegmentRow) -> Result<(), VolumeError> {
+        if row.state != SegmentState::Open {
+            return Ok(());
+        }
+        match self.streams.seal(segment) {
+            Ok(sealed) => Ok(self.ns.segment_sealed(segment, row.kind, sealed.len, sealed.raw)?),
+            Err(error @ DataError::NoSpace { .. }) => {
+                tracing::warn!("segment {segment} is sealed later: {error}");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

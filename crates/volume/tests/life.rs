@@ -176,3 +176,29 @@ fn compaction_keeps_every_byte() {
     drop(volume);
     check(&Volume::open(&root, &by_hand()).unwrap(), &expected);
 }
+
+/// A stream that has its footer, with the record of that lost, is stored all the same.
+#[test]
+fn a_stream_sealed_just_before_a_stop_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, copy) = (dir.path().join("volume"), dir.path().join("copy"));
+    let volume = new_volume(&root, &CreateOptions::default());
+    let inode = volume.namespace().make(AT, Ino::ROOT, b"file", &file()).unwrap();
+    let bytes = pattern(1, 1 << 20);
+    volume.write(inode.ino, 0, &bytes, WriteAttr::default()).unwrap();
+    volume.sync().unwrap();
+    let copied = |from: &Path, to: &Path| {
+        let status = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+        assert!(status.success());
+    };
+    copied(&root, &copy);
+    volume.seal_all().unwrap();
+    let stream = std::fs::read_dir(root.join("staging")).unwrap().next().unwrap().unwrap();
+    std::fs::copy(stream.path(), copy.join("staging").join(stream.file_name())).unwrap();
+    drop(volume);
+
+    let volume = Volume::open(&copy, &by_hand()).unwrap();
+    volume.drain(&mut |_| {}).unwrap();
+    assert_eq!(volume.dirty_bytes(), 0);
+    assert_eq!(read(&volume, inode.ino), bytes);
+}

@@ -42,6 +42,9 @@ const BACKLOG_MAX: u64 = 384 << 20;
 /// How long a writer waits at most for the backlog to shrink, each time.
 const BACKLOG_WAIT: Duration = Duration::from_millis(200);
 
+/// Rounds of a drain that bring nothing more into the store before it gives up. Writers that go on are no reason to.
+const FRUITLESS_MAX: u32 = 16;
+
 /// A kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Task {
@@ -222,6 +225,7 @@ impl Volume {
     /// [`VolumeError`] of the step that failed. What is not in the store stays on the local disk, durable, for the next opening.
     pub fn drain(&self, progress: &mut dyn FnMut(Drain)) -> Result<(), VolumeError> {
         self.sync()?;
+        let (mut least, mut fruitless) = (u64::MAX, 0);
         loop {
             self.purge_orphans()?;
             self.seal_all()?;
@@ -230,8 +234,12 @@ impl Volume {
             self.publish()?;
             let dirty_bytes = self.dirty_bytes();
             progress(Drain { dirty_bytes });
-            if dirty_bytes == 0 {
-                break;
+            fruitless = if dirty_bytes < least { 0 } else { fruitless + 1 };
+            least = least.min(dirty_bytes);
+            match dirty_bytes {
+                0 => break,
+                _ if fruitless == FRUITLESS_MAX => return Err(VolumeError::Stuck { dirty_bytes }),
+                _ => {}
             }
         }
         self.checkpoint_now()?;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use forebay_format::row::{SegmentKind, SegmentState};
+use forebay_format::row::SegmentKind;
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
 
@@ -63,12 +63,6 @@ impl Volume {
             drop(self.upkeep.nobody_appending());
             let sealed = self.streams.seal(segment)?;
             self.ns.segment_sealed(segment, SegmentKind::Stream, sealed.len, sealed.raw)?;
-        }
-        for (id, row) in self.ns.segments() {
-            // Sealed on disk before a stop, with the record lost.
-            if row.state == SegmentState::Open && row.kind == SegmentKind::Packed {
-                tracing::error!("packed segment {id} was never finished");
-            }
         }
         Ok(())
     }
