@@ -4,7 +4,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use parking_lot::Mutex;
 
 use crate::engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
@@ -56,6 +56,69 @@ impl EmbeddedEngine {
         self.rows.rotate_memtable_and_wait().map_err(|error| explain(&self.place, error))?;
         self.rows.major_compact().map_err(|error| explain(&self.place, error))
     }
+
+    /// The rows as they are now, to be read while later batches are committed. What is replaced meanwhile takes space until this is
+    /// dropped.
+    #[must_use]
+    pub fn frozen(&self) -> FrozenEngine {
+        FrozenEngine {
+            place: self.place.clone(),
+            rows: self.rows.clone(),
+            snapshot: self.database.snapshot(),
+        }
+    }
+}
+
+/// The rows of an [`EmbeddedEngine`] at one moment. Takes no batches.
+pub struct FrozenEngine {
+    place: PathBuf,
+    rows: Keyspace,
+    snapshot: Snapshot,
+}
+
+impl std::fmt::Debug for FrozenEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FrozenEngine({})", self.place.display())
+    }
+}
+
+impl Engine for FrozenEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        let value = self.snapshot.get(&self.rows, key).map_err(|error| explain(&self.place, error))?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
+        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
+        let guards = self.snapshot.range::<&[u8], _>(&self.rows, (Bound::Included(from), end));
+        page(&self.place, guards, limit)
+    }
+
+    fn commit(&self, _: &Batch) -> Result<Outcome, EngineError> {
+        let detail = "rows of one moment do not change".to_owned();
+        Err(EngineError::Failed { place: self.place.display().to_string(), detail })
+    }
+
+    fn writers(&self) -> Writers {
+        Writers::One
+    }
+
+    fn size_on_disk(&self) -> u64 {
+        self.rows.disk_space()
+    }
+}
+
+fn page(place: &Path, guards: fjall::Iter, limit: usize) -> Result<RowPage, EngineError> {
+    let mut page = RowPage::default();
+    for guard in guards {
+        if page.rows.len() == limit {
+            page.more = true;
+            break;
+        }
+        let (key, value) = guard.into_inner().map_err(|error| explain(place, error))?;
+        page.rows.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(page)
 }
 
 fn explain(place: &Path, error: fjall::Error) -> EngineError {
@@ -105,16 +168,7 @@ impl Engine for EmbeddedEngine {
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut page = RowPage::default();
-        for guard in self.rows.range::<&[u8], _>((Bound::Included(from), end)) {
-            if page.rows.len() == limit {
-                page.more = true;
-                break;
-            }
-            let (key, value) = guard.into_inner().map_err(|error| explain(&self.place, error))?;
-            page.rows.push((key.to_vec(), value.to_vec()));
-        }
-        Ok(page)
+        page(&self.place, self.rows.range::<&[u8], _>((Bound::Included(from), end)), limit)
     }
 
     fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {

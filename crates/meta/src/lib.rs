@@ -22,7 +22,7 @@ mod tree;
 mod txn;
 
 pub use blocks::Placed;
-pub use embedded::EmbeddedEngine;
+pub use embedded::{EmbeddedEngine, FrozenEngine};
 pub use engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 pub use error::MetaError;
 pub use inode::{Inode, NewInode};

@@ -5,6 +5,7 @@ mod names;
 mod read;
 mod relocate;
 mod rename;
+mod repair;
 mod segments;
 mod snapshots;
 mod xattrs;
