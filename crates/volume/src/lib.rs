@@ -15,6 +15,7 @@ mod create;
 mod data_lock;
 mod error;
 mod file;
+pub mod fsck;
 mod journal_log;
 mod open;
 mod recover;

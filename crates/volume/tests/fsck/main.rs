@@ -1,0 +1,11 @@
+//! Checking and repairing volumes.
+
+#![allow(clippy::unwrap_used)]
+
+mod clean;
+mod elsewhere;
+mod faults;
+mod live;
+mod plant;
+mod unreadable;
+mod volumes;
