@@ -64,6 +64,7 @@ fn volume(error: &VolumeError) -> Errno {
         VolumeError::Read(_)
         | VolumeError::Data(_)
         | VolumeError::Object(_)
+        | VolumeError::Stuck { .. }
         | VolumeError::Encode(_)
         | VolumeError::Io { .. }
         | VolumeError::Fenced { .. }
