@@ -225,13 +225,14 @@ impl Volume {
     /// [`VolumeError`] of the step that failed. What is not in the store stays on the local disk, durable, for the next opening.
     pub fn drain(&self, progress: &mut dyn FnMut(Drain)) -> Result<(), VolumeError> {
         self.sync()?;
+        self.reclaim()?;
         let (mut least, mut fruitless) = (u64::MAX, 0);
         loop {
             self.purge_orphans()?;
-            self.seal_all()?;
-            self.store_all()?;
-            self.checkpoint_now()?;
-            self.publish()?;
+            let moved = self.seal_all().and_then(|()| self.store_all());
+            self.reclaim()?;
+            // On a full disk the next round has what this one gave back.
+            moved.or_else(|error| if error.is_no_space() && fruitless == 0 { Ok(()) } else { Err(error) })?;
             let dirty_bytes = self.dirty_bytes();
             progress(Drain { dirty_bytes });
             fruitless = if dirty_bytes < least { 0 } else { fruitless + 1 };
@@ -242,9 +243,18 @@ impl Volume {
                 _ => {}
             }
         }
-        self.checkpoint_now()?;
-        self.publish()?;
-        self.delete_garbage()
+        self.reclaim()
+    }
+
+    /// Gives back what nothing refers to: files here, and objects in the store. Twice, because what the first checkpoint makes garbage is deleted
+    /// after the second.
+    fn reclaim(&self) -> Result<(), VolumeError> {
+        for _ in 0..2 {
+            self.checkpoint_now()?;
+            self.publish()?;
+            self.delete_garbage()?;
+        }
+        Ok(())
     }
 
     /// Stops the background work and makes everything durable on this machine; a store elsewhere gets what can be had there at once. The volume is then

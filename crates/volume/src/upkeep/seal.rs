@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use forebay_data::DataError;
 use forebay_format::row::SegmentKind;
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
@@ -73,7 +74,11 @@ impl Volume {
             self.upkeep.set_backlog(0);
             return Ok(());
         }
-        self.journal.rotate()?;
+        match self.journal.rotate() {
+            // The file that is being written stays for a time when there is room for another.
+            Ok(()) | Err(DataError::NoSpace { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
         let current = self.current_journal_file();
         let files: FxHashSet<SegmentId> =
             self.journal.files().iter().map(|file| file.segment).filter(|id| Some(*id) != current).collect();

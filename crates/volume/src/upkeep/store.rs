@@ -127,6 +127,7 @@ impl Volume {
             remote.fence.check_recent()?;
         }
         self.store.put_new_file(&object_key(object), path)?;
+        self.source.objects().uploaded(object, path);
         Ok(())
     }
 
@@ -138,6 +139,7 @@ impl Volume {
                 remote.fence.check()?;
             }
             self.store.delete(&object_key(object))?;
+            self.source.objects().deleted(object);
             self.ns.garbage_deleted(&[object])?;
             self.upkeep.deletable.lock().remove(&object);
         }
