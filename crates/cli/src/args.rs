@@ -37,6 +37,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Show what a mount does right now: operations, latency, throughput
     Stats(StatsArgs),
+    /// Check a volume, mounted or not, and repair one that is not mounted
+    Fsck(FsckArgs),
     /// Give space back: move live data out of mostly empty objects and delete what nothing refers to
     Gc(GcArgs),
     /// Measure a mounted directory, of whatever file system
@@ -63,6 +65,7 @@ Examples:
   forebay create /srv/volume
   forebay create /srv/volume --store s3://bucket/prefix --region eu-central-1
   forebay create /srv/volume --store file:///mnt/disk/objects --compression zstd
+  forebay create /srv/volume --recover-from s3://bucket/prefix
 
 Credentials come from the usual variables of the provider (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ...).
 The store is tried out first: put, conditional put, read of a range, list, delete.")]
@@ -92,6 +95,12 @@ pub struct CreateArgs {
     /// What fsync waits for: local (this machine's disk; the store gets it in the background) or object (the store)
     #[arg(long, value_name = "CLASS", default_value_t = Durability::Local)]
     pub durability: Durability,
+    /// Bring back the volume that is in this store, after the machine that had it is lost. That machine can then no longer write there
+    #[arg(long, value_name = "URL", conflicts_with_all = ["store", "block_size", "compression", "encryption", "durability"])]
+    pub recover_from: Option<StoreUrl>,
+    /// With --recover-from, for an encrypted volume: the copy of its key
+    #[arg(long, value_name = "FILE", requires = "recover_from", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
 }
 
 /// `forebay mount`
@@ -187,6 +196,37 @@ pub struct StatsArgs {
     #[arg(long)]
     pub once: bool,
     /// As JSON, a line for each look; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay fsck`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Findings go to standard output, a line each. The exit status is 0 where nothing is wrong with what the volume shows \
+(files and objects that only take space are named, but are no fault), else 1. After a repair it is what the volume is then.
+
+Examples:
+  forebay fsck /srv/volume
+  forebay fsck /srv/volume --repair"
+)]
+pub struct FsckArgs {
+    /// A volume, mounted or not, or where one is mounted
+    #[arg(value_name = "VOLUME|MOUNTPOINT", value_hint = ValueHint::DirPath)]
+    pub volume: PathBuf,
+    /// Put right what can be, without removing anything that can be read; the volume must not be mounted
+    #[arg(long)]
+    pub repair: bool,
+    /// Do not read the data itself: check the metadata, and that all files and objects are there
+    #[arg(long, conflicts_with = "drop_lost")]
+    pub quick: bool,
+    /// With --repair: make holes of data that is lost, instead of leaving reads of it to fail
+    #[arg(long, requires = "repair")]
+    pub drop_lost: bool,
+    /// Where the copy of the metadata is made that is looked at [default: TMPDIR]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub scratch: Option<PathBuf>,
+    /// The report as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -13,6 +13,7 @@ pub mod control;
 mod daemon;
 mod error;
 pub mod helper;
+mod holder;
 mod logging;
 pub mod mount_options;
 pub mod mounts;
@@ -71,6 +72,7 @@ fn dispatch(command: Command) -> Result<ExitCode, CliError> {
         Command::Umount(args) => commands::umount::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
+        Command::Fsck(args) => commands::fsck::run(&args),
         Command::Gc(args) => commands::gc::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Completions(args) => commands::pages::completions(&args),

@@ -1,47 +1,103 @@
 //! The log: to standard error, which a detached daemon has connected to its file.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    collections::VecDeque,
+    fmt, fs, io,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
 
 use forebay_volume::VolumeConfig;
 use rustix::process::geteuid;
-use tracing_subscriber::EnvFilter;
+use serde_json::json;
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::MakeWriter,
+    layer::{Context, SubscriberExt},
+    util::SubscriberInitExt,
+};
 
 use crate::error::CliError;
 
 /// What the daemon logs where `FOREBAY_LOG` and `RUST_LOG` say nothing.
 const DAEMON: &str = "info,fjall=warn,lsm_tree=warn,object_store=warn";
 
-/// Starts the log of a process that serves a mount.
+/// How many errors are kept for `forebay status`.
+const KEPT: usize = 5;
+
+/// Starts the log of a process that serves a mount, on standard error.
 pub(crate) fn start_daemon() {
-    start(DAEMON, false);
+    start(DAEMON, false, io::stderr);
 }
 
 /// The same, in a file of its own.
 pub(crate) fn start_daemon_in(file: fs::File) {
-    let log = tracing_subscriber::fmt().with_env_filter(filter(DAEMON)).with_writer(file).with_ansi(false);
-    started(log.try_init());
+    start(DAEMON, false, file);
 }
 
 /// Starts the log of any other command: nothing, unless `FOREBAY_LOG` or `RUST_LOG` asks for it.
 pub(crate) fn start_command() {
-    start("off", true);
+    start("off", true, io::stderr);
 }
 
-fn start(default: &str, short: bool) {
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter(default)).with_writer(io::stderr).with_ansi(false);
-    started(if short { log.without_time().try_init() } else { log.try_init() });
-}
-
-fn filter(default: &str) -> EnvFilter {
+fn start(default: &str, short: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
     let wanted = ["FOREBAY_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok());
-    EnvFilter::new(wanted.as_deref().unwrap_or(default))
-}
-
-fn started<E: std::fmt::Display>(result: Result<(), E>) {
-    if let Err(error) = result {
+    let filter = || EnvFilter::new(wanted.as_deref().unwrap_or(default));
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let log = tracing_subscriber::registry().with(LastErrors);
+    let started = if short {
+        log.with(lines.without_time().with_filter(filter())).try_init()
+    } else {
+        log.with(lines.with_filter(filter())).try_init()
+    };
+    if let Err(error) = started {
         crate::output::complain(&format_args!("no log: {error}"));
     }
+}
+
+static LAST: Mutex<VecDeque<(Instant, String)>> = Mutex::new(VecDeque::new());
+
+/// Keeps the last errors that were logged.
+#[derive(Debug)]
+struct LastErrors;
+
+impl<S: Subscriber> Layer<S> for LastErrors {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() != Level::ERROR {
+            return;
+        }
+        let mut text = Message(String::new());
+        event.record(&mut text);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        last.retain(|(_, known)| *known != text.0);
+        if last.len() == KEPT {
+            last.pop_front();
+        }
+        last.push_back((Instant::now(), text.0));
+    }
+}
+
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+/// The last errors that this process logged, the latest last, each once.
+pub(crate) fn last_errors() -> serde_json::Value {
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let errors =
+        last.iter().map(|(at, message)| json!({ "ago_s": at.elapsed().as_secs(), "message": message }));
+    errors.collect()
 }
 
 /// The log file of a volume's daemon where none was chosen, in a directory that exists afterwards.

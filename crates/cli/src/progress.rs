@@ -9,7 +9,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::{control::Progress, size::human};
+use crate::{
+    control::{Progress, Step},
+    size::human,
+};
 
 /// Shown only once something has taken so long.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -103,6 +106,49 @@ impl DrainBar {
 }
 
 impl Drop for DrainBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// How a check goes on, on a terminal and after a second.
+#[derive(Debug)]
+pub(crate) struct StepBar {
+    what: &'static str,
+    began: Instant,
+    bar: Option<ProgressBar>,
+    terminal: bool,
+}
+
+impl StepBar {
+    /// A bar that calls the work `what`.
+    pub(crate) fn new(what: &'static str) -> StepBar {
+        StepBar { what, began: Instant::now(), bar: None, terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// So far it is.
+    pub(crate) fn at(&mut self, step: &Step) {
+        if !self.terminal || self.began.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        let share = step.total.filter(|total| *total > 0).map_or_else(String::new, |total| {
+            format!(" of {total} ({}%)", step.done.saturating_mul(100) / total)
+        });
+        bar.set_message(format!("{}: {} {}{share}", self.what, step.what, step.done));
+    }
+}
+
+impl Drop for StepBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

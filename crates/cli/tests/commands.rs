@@ -9,7 +9,7 @@ use std::fs;
 use bed::{Bed, contents, text};
 
 const COMMANDS: &[&str] =
-    &["create", "mount", "umount", "status", "stats", "gc", "bench", "completions", "man"];
+    &["create", "mount", "umount", "status", "stats", "fsck", "gc", "bench", "completions", "man"];
 
 #[test]
 fn every_command_has_help() {
@@ -54,6 +54,8 @@ fn what_is_asked_wrongly_is_refused_in_one_line() {
         (&["bench", "mnt", "--workload", "nothing"], "sequential-write"),
         (&["bench", "mnt", "--null", "--reference", "x"], "--reference"),
         (&["completions", "basic"], "basic"),
+        (&["fsck", "v", "--drop-lost"], "--repair"),
+        (&["create", "v", "--recover-from", "file:///x", "--store", "file:///y"], "--store"),
     ] {
         let line = bed.refused(2, args);
         assert!(line.contains(named), "{args:?}: {line}");
@@ -90,6 +92,8 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         (&["status", "empty"], "not a volume"),
         (&["stats", "mnt"], "not where"),
         (&["gc", "empty"], "not a volume"),
+        (&["fsck", "empty"], "not a volume"),
+        (&["fsck", "missing"], "missing"),
         (&["bench", "missing"], "missing"),
     ] {
         let line = bed.refused(1, args);
@@ -108,7 +112,7 @@ fn a_volume_of_a_newer_format_is_refused() {
     let json = newer.lines().next().unwrap();
     fs::write(&path, format!("{json}\ncrc32c {:08x}\n", crc32c(json.as_bytes()))).unwrap();
     let before = contents(&volume);
-    for args in [&["mount", "v", "mnt"][..], &["status", "v"], &["gc", "v"]] {
+    for args in [&["mount", "v", "mnt"][..], &["status", "v"], &["gc", "v"], &["fsck", "v"]] {
         let line = bed.refused(1, args);
         assert!(line.contains("format 99") && line.contains("newer"), "{line}");
     }

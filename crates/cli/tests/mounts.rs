@@ -359,3 +359,66 @@ fn a_benchmark_compares_with_nothing() {
     assert!(fs::read_to_string(bed.path("report.html")).unwrap().contains("<svg"));
     assert!(contents(&mnt).is_empty(), "the benchmark left something");
 }
+
+#[test]
+fn a_check_finds_nothing_on_what_is_whole() {
+    let bed = Bed::new();
+    bed.volume("v");
+    let mnt = bed.mount("v", "mnt", &[]);
+    fill(&mnt);
+    for args in [&["fsck", "mnt"][..], &["fsck", "v"], &["fsck", "v", "--quick"]] {
+        let told = bed.good(args);
+        assert!(told.lines().last().unwrap().contains(" inodes"), "{told}");
+    }
+    let report: Value = serde_json::from_str(&bed.good(&["fsck", "v", "--json"])).unwrap();
+    assert_eq!((&report["complete"], &report["volume"]), (&true.into(), &bed.status("v")["id"]));
+    assert!(bed.refused(1, &["fsck", "v", "--repair"]).contains("unmount"));
+    bed.umount("mnt");
+    let before = contents(&bed.path("v/objects"));
+    assert!(bed.good(&["fsck", "v"]).starts_with("clean"));
+    assert!(bed.good(&["fsck", "v", "--repair"]).starts_with("clean"));
+    assert!(contents(&bed.path("v/objects")) == before);
+}
+
+#[test]
+fn a_lost_object_is_told_everywhere() {
+    let bed = Bed::new();
+    let store = bed.dir("store");
+    bed.good(&["create", "v", "--compression", "none", "--store", &format!("file://{}", store.display())]);
+    let mnt = bed.mount("v", "mnt", &[]);
+    fill(&mnt);
+    bed.umount("mnt");
+    let objects = contents(&store.join("data"));
+    let (lost, _) = objects.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    fs::remove_file(lost).unwrap();
+    let mnt = bed.mount("v", "mnt", &[]);
+    assert!(fs::read(mnt.join("sub/large")).is_err(), "lost data was read");
+    let name = lost.file_name().unwrap().to_str().unwrap();
+    let status = bed.status("mnt");
+    assert!(status["last_errors"].to_string().contains(name), "{status}");
+    assert!(bed.good(&["status", "mnt"]).contains(name));
+    bed.run(&["umount", "--no-drain", "mnt"]);
+    let output = bed.run(&["fsck", "v"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains(name), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).starts_with("forebay: ") && text(&output.stderr).lines().count() == 1);
+}
+
+#[test]
+fn a_volume_comes_back_from_its_store() {
+    let bed = Bed::new();
+    let url = format!("file://{}", bed.dir("store").display());
+    let told = bed.good(&["create", "v", "--store", &url]);
+    assert!(told.contains("if the machine is lost"), "{told}");
+    let mnt = bed.mount("v", "mnt", &[]);
+    let before = fill(&mnt);
+    bed.umount("mnt");
+    fs::rename(bed.path("v"), bed.path("lost")).unwrap();
+    let told = bed.good(&["create", "v", "--recover-from", &url]);
+    assert!(told.contains("brought") && told.contains(&url), "{told}");
+    assert!(contents(&bed.mount("v", "mnt", &[])) == before);
+    // The one that was lost and comes back finds that it was followed.
+    bed.dir("second");
+    let line = bed.refused(1, &["mount", "lost", "second"]);
+    assert!(line.contains("taken"), "{line}");
+}

@@ -2,14 +2,27 @@
 
 use std::process::ExitCode;
 
+use forebay_object::StoreUrl;
 use forebay_types::{Durability, Encryption};
-use forebay_volume::{CreateOptions, create};
+use forebay_volume::{
+    CreateOptions, RecoverOptions, RecoverProgress, SHIP_INTERVAL, VolumeConfig, create, recover,
+};
 use rustix::process::{getegid, geteuid};
 
-use crate::{args::CreateArgs, error::CliError, logging, output, progress::Waiting, size::human};
+use crate::{
+    args::CreateArgs,
+    control::Step,
+    error::CliError,
+    logging, output,
+    progress::{StepBar, Waiting},
+    size::human,
+};
 
 pub(crate) fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     logging::start_command();
+    if let Some(url) = &args.recover_from {
+        return bring_back(args, url);
+    }
     let block_size = u32::try_from(args.block_size.0).unwrap_or(u32::MAX);
     let options = CreateOptions {
         store: args.store.clone(),
@@ -43,11 +56,44 @@ pub(crate) fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
             args.volume.join("key").display()
         ));
     }
-    if config.durability == Durability::Local {
-        output::line(
-            &"  fsync makes data durable on this machine's disk; the store gets it in the background",
-        );
-    }
+    output::line(&format_args!("  {}", promise(&config)));
     output::line(&format_args!("mount it: forebay mount '{place}' MOUNTPOINT"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What survives, in a sentence.
+pub(crate) fn promise(config: &VolumeConfig) -> String {
+    match (config.durability, &config.store) {
+        (Durability::Object, _) => "fsync returns when the store has the data".to_owned(),
+        (Durability::Local, None) => "fsync makes data durable on this machine's disk".to_owned(),
+        (Durability::Local, Some(_)) => format!(
+            "fsync makes data durable on this machine's disk; if the machine is lost, the last {} s and what was still being uploaded are missing",
+            SHIP_INTERVAL.as_secs()
+        ),
+    }
+}
+
+fn bring_back(args: &CreateArgs, url: &StoreUrl) -> Result<ExitCode, CliError> {
+    let options = RecoverOptions {
+        endpoint: args.endpoint.clone(),
+        region: args.region.clone(),
+        key: args.key.clone(),
+        ..RecoverOptions::default()
+    };
+    let mut bar = StepBar::new("bringing back");
+    let mut tell = |progress: RecoverProgress| {
+        bar.at(&Step { what: "bytes read".to_owned(), done: progress.bytes, total: None });
+    };
+    let report = recover(&args.volume, url, &options, &mut tell);
+    drop(bar);
+    let report = report?;
+    let place = args.volume.display();
+    output::line(&format_args!("brought volume {} back in '{place}' from {url}", report.id));
+    output::line(&format_args!("  it was last on {}, which can no longer write to it", report.former_host));
+    output::line(&format_args!("  everything up to record {} is there", report.last));
+    for missing in &report.missing {
+        output::complain(&format_args!("warning: {missing}"));
+    }
+    output::line(&format_args!("mount it: forebay mount '{place}' MOUNTPOINT"));
+    Ok(if report.missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -10,6 +10,7 @@ use crate::{
     control::Client,
     daemon::settle,
     error::CliError,
+    holder::patiently,
     logging,
     mounts::{self, Mounted},
     output,
@@ -81,7 +82,7 @@ fn mounted_volume(mounted: &Mounted, dry_run: bool) -> Result<Outcome, CliError>
 
 fn closed_volume(args: &GcArgs) -> Result<Outcome, CliError> {
     let options = OpenOptions { read_only: args.dry_run, background: false, ..OpenOptions::default() };
-    let volume = Volume::open(&args.volume, &options)?;
+    let volume = patiently(&args.volume, || Volume::open(&args.volume, &options))?;
     let before = Held::from(&volume.status());
     if args.dry_run {
         return Ok(Outcome { before, after: None });

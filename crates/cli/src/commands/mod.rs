@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod create;
+pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod mount;
 pub(crate) mod null_mount;

@@ -7,9 +7,10 @@ use std::{
 
 use crate::{
     args::MountArgs,
+    commands::create::promise,
     daemon::{self, Reported, Reporter, Setup},
     error::CliError,
-    logging,
+    logging, output,
     progress::Waiting,
 };
 
@@ -79,7 +80,16 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     drop(waiting);
     let told = |text: String| format!("{text} (log: {})", log.display());
     match reported {
-        Reported::Ready => Ok(ExitCode::SUCCESS),
+        Reported::Ready => {
+            if setup.config.store.is_some() {
+                output::line(&format_args!(
+                    "mounted on '{}': {}",
+                    setup.mountpoint.display(),
+                    promise(&setup.config)
+                ));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Reported::Failed(code, text) => {
             drop(child.wait());
             Err(if code == 2 { CliError::Usage(text) } else { CliError::Told(told(text)) })

@@ -177,12 +177,16 @@ fn for_people(status: &Value) -> String {
         ("open", label(text("open_handles"), "files and directories")),
         ("log", text("log")),
         ("metrics", text("metrics").map(|addr| format!("http://{addr}/metrics"))),
-        ("last error", text("store_error")),
+        ("store error", text("store_error")),
         ("error", text("error")),
     ];
     for trouble in status["troubles"].as_array().into_iter().flatten() {
         let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
         rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
+    }
+    for error in status["last_errors"].as_array().into_iter().flatten() {
+        let (message, ago) = (error["message"].as_str().unwrap_or_default(), &error["ago_s"]);
+        rows.push(("last error", Some(format!("{message} ({ago} s ago)"))));
     }
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()

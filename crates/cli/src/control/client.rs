@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    control::{Progress, runtime_dirs, socket_name},
+    control::{runtime_dirs, socket_name},
     mounts::Mounted,
 };
 
@@ -99,17 +99,17 @@ impl Client {
     /// # Errors
     /// [`ControlError`].
     pub fn ask<T: DeserializeOwned>(self, request: &str) -> Result<T, ControlError> {
-        self.follow(request, &mut |_| {})
+        self.follow(request, &mut |_: Value| {})
     }
 
     /// Asks, tells of all progress, and gives the answer.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub fn follow<T: DeserializeOwned>(
+    pub fn follow<T: DeserializeOwned, P: DeserializeOwned>(
         mut self,
         request: &str,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(P),
     ) -> Result<T, ControlError> {
         let broken = || ControlError::Broken(self.place.clone());
         writeln!(self.stream, "{request}").map_err(|_| broken())?;

@@ -9,6 +9,7 @@
 //! | `status` | what `forebay status --json` prints |
 //! | `stats` | counters since the mount |
 //! | `drain` | progress, then what is left |
+//! | `fsck [quick]` | progress, then the report |
 //! | `gc` | progress, then what was given back |
 //! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
 //! | `hurry` | a drain that ends the process is given up; what is left stays on the local disk |
@@ -22,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use forebay_volume::VolumeConfig;
+use forebay_volume::{VolumeConfig, fsck};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,29 @@ pub use client::{Client, ControlError};
 pub struct Progress {
     /// Raw bytes in use that the store does not have yet.
     pub dirty_bytes: u64,
+}
+
+/// How far a check is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// What is counted.
+    pub what: String,
+    /// So many.
+    pub done: u64,
+    /// Of so many, where that is known.
+    pub total: Option<u64>,
+}
+
+impl From<fsck::Progress> for Step {
+    fn from(progress: fsck::Progress) -> Step {
+        let (what, done, total) = match progress {
+            fsck::Progress::Rows(done) => ("rows of metadata", done, None),
+            fsck::Progress::Inodes(done) => ("inodes", done, None),
+            fsck::Progress::Objects { done, total } => ("objects", done, Some(total)),
+            fsck::Progress::Data { done, total } => ("bytes of data", done, Some(total)),
+        };
+        Step { what: what.to_owned(), done, total }
+    }
 }
 
 /// What a drain or a stop left.

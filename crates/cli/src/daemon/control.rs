@@ -15,16 +15,18 @@ use std::{
 
 use forebay_fuse::{UnmountError, unmount};
 use forebay_object::Operation;
+use forebay_volume::fsck::{self, FsckOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    control::{Left, Progress, own_runtime_dir, socket_name},
+    control::{Left, Progress, Step, own_runtime_dir, socket_name},
     daemon::{
         life::{Life, Phase},
         settle::settle,
     },
     error::CliError,
+    logging,
 };
 
 /// Connections that are answered at a time; more wait.
@@ -84,6 +86,7 @@ fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
         "status" => Ok(status(life)),
         "stats" => Ok(stats(life)),
         "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
+        "fsck" => check(life, stream, &rest),
         "gc" => collect(life, &mut tell),
         "hurry" => {
             life.hurry();
@@ -137,6 +140,7 @@ pub(super) fn status(life: &Life) -> Value {
         "uptime_s": life.began.elapsed().as_secs(),
         "open_handles": life.vfs.open_handles(),
         "store_error": error,
+        "last_errors": logging::last_errors(),
         "terms": life.terms,
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -178,6 +182,18 @@ fn stats(life: &Life) -> Value {
         "dirty_bytes": life.volume.dirty_bytes(),
         "open_handles": life.vfs.open_handles(),
     })
+}
+
+fn check(life: &Life, stream: &UnixStream, words: &[&str]) -> Result<Value, CliError> {
+    let options = FsckOptions { data: !words.contains(&"quick"), ..FsckOptions::default() };
+    let mut last = Instant::now();
+    let mut tell = |progress: fsck::Progress| {
+        if last.elapsed() >= TICK {
+            last = Instant::now();
+            drop(say(stream, &json!({ "progress": Step::from(progress) })));
+        }
+    };
+    Ok(value(&life.volume.fsck(&options, &mut tell)?))
 }
 
 fn collect(life: &Life, tell: &mut dyn FnMut(Progress)) -> Result<Value, CliError> {

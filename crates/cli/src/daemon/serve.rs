@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use forebay_fuse::{
@@ -19,26 +19,23 @@ use forebay_fuse::{
 };
 use forebay_mount::VolumeFs;
 use forebay_vfs::{Vfs, VfsOptions};
-use forebay_volume::{OpenOptions, Volume, VolumeError};
+use forebay_volume::{OpenOptions, Volume};
 use rustix::process::geteuid;
 
 use crate::{
-    control::{Client, ControlError, Left},
+    control::Left,
     daemon::{
         Reporter, Setup, control,
         life::{Life, Phase, Terms},
         metrics, signals,
     },
     error::CliError,
-    mounts,
+    holder::patiently,
 };
 
 /// The mount's read-ahead: what makes a cold sequential read ask for whole requests.
 const READ_AHEAD_KB: u32 = 1024;
-/// How long a process that is about to end may keep the volume.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(60);
-/// How long one may keep it of which nothing else is known: it was just killed, or just started.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long those who asked for the end may take to hear of it.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Mounts, serves until unmounted, drains and closes.
@@ -116,7 +113,6 @@ fn mount_options(setup: &Setup) -> MountOptions {
     }
 }
 
-/// Opens the volume. A process that is about to end and still has it is waited for.
 fn open(setup: &Setup) -> Result<Arc<Volume>, CliError> {
     let options = OpenOptions {
         read_only: setup.flags.read_only,
@@ -124,41 +120,7 @@ fn open(setup: &Setup) -> Result<Arc<Volume>, CliError> {
         cache_size: setup.cache_size.0,
         ..OpenOptions::default()
     };
-    let begun = Instant::now();
-    loop {
-        match Volume::open(&setup.volume, &options) {
-            Err(VolumeError::InUse { path, .. }) => {
-                let (by, patience) = holder(setup);
-                if begun.elapsed() >= patience {
-                    return Err(VolumeError::InUse { path, by }.into());
-                }
-                thread::sleep(Duration::from_millis(50));
-            }
-            result => return Ok(result?),
-        }
-    }
-}
-
-/// Who has the volume, in words, and how long to wait for it. One that is about to end is asked not to wait for the store.
-fn holder(setup: &Setup) -> (String, Duration) {
-    let mounted = mounts::of_volume(&setup.volume).ok().flatten();
-    let uid = mounted.as_ref().map_or_else(|| geteuid().as_raw(), |mounted| mounted.uid);
-    let reach = || Client::of_volume(&setup.volume, uid, "");
-    let process =
-        reach().and_then(|client| client.process()).map(|process| format!(" by process {}", process.pid()));
-    match (mounted, process) {
-        (Some(mounted), process) => {
-            let by =
-                format!("{}, mounted on '{}'", process.unwrap_or_default(), mounted.mountpoint.display());
-            (by, Duration::ZERO)
-        }
-        (None, Ok(process)) => {
-            let asked: Result<bool, ControlError> = reach().and_then(|client| client.ask("hurry"));
-            let patience = if asked.is_ok() { HOLDER_PATIENCE } else { STRANGER_PATIENCE };
-            (process, patience)
-        }
-        (None, Err(_)) => (" by another process".to_owned(), STRANGER_PATIENCE),
-    }
+    patiently(&setup.volume, || Volume::open(&setup.volume, &options))
 }
 
 /// How the kernel is told to cache, asked of the file system itself.
