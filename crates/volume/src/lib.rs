@@ -41,7 +41,7 @@ pub use file::{ReadPiece, Whence};
 pub use open::OpenOptions;
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use space::Space;
-pub use status::{Activity, BucketStatus, Status};
+pub use status::{Activity, BucketStatus, CacheStatus, Status};
 pub use upkeep::{Drain, SHIP_INTERVAL};
 
 use crate::{data_lock::DataLocks, remote::Remote, upkeep::Upkeep};

@@ -43,7 +43,7 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Where the cache of a store elsewhere is; `None`: in the volume's directory.
     pub cache_dir: Option<PathBuf>,
-    /// Bytes that the cache may take on disk.
+    /// Bytes that the cache may take on disk; 0: there is none.
     pub cache_size: u64,
     /// Bytes of decoded frames to keep in memory.
     pub memory_cache: u64,
@@ -122,7 +122,13 @@ impl Volume {
             }
             None => None,
         };
-        let objects = Arc::new(ObjectReader::new(store.clone()));
+        let objects = Arc::new(match (&config.store, options.cache_size) {
+            (None, _) | (_, 0) => ObjectReader::uncached(&store),
+            (Some(_), size) => {
+                let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
+                ObjectReader::cached(&store, config.id, &dir, size)?
+            }
+        });
         let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
         let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
         let segments: Arc<dyn forebay_data::SegmentSource> = Arc::clone(&source) as _;

@@ -111,7 +111,12 @@ fn fill(
     let (epoch, checkpoint) = (fence.epoch(), restored.applied);
     let (chunks, bytes) = (restored.chunks, restored.bytes);
     let takeover = Takeover { fence, restored };
-    let open = OpenOptions { background: false, store: Some(store.clone()), ..OpenOptions::default() };
+    let open = OpenOptions {
+        background: false,
+        cache_size: 0,
+        store: Some(store.clone()),
+        ..OpenOptions::default()
+    };
     let volume = Volume::open_as(root, &open, Some(takeover))?;
     let last = volume.remote.as_ref().map(Remote::replayed).unwrap_or_default();
     let missing = missing(&volume)?;

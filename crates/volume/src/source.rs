@@ -49,6 +49,11 @@ impl Source {
         Source { ns, journal, streams, objects, stored: RwLock::default() }
     }
 
+    /// The objects in the store.
+    pub(crate) fn objects(&self) -> &ObjectReader {
+        &self.objects
+    }
+
     /// Forgets where a segment was in the store.
     pub(crate) fn forget(&self, segment: SegmentId) {
         self.stored.write().remove(&segment);

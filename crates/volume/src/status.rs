@@ -50,6 +50,8 @@ pub struct Status {
     pub troubles: Vec<Activity>,
     /// Where the store is elsewhere: how far the bucket has come.
     pub bucket: Option<BucketStatus>,
+    /// Where the store is elsewhere: the cache on the local disk.
+    pub cache: Option<CacheStatus>,
     /// The last trouble with the store.
     pub store_error: Option<String>,
 }
@@ -63,6 +65,27 @@ pub struct BucketStatus {
     pub checkpoint: u64,
     /// The epoch of the machine that has taken the volume over from this one.
     pub taken_over_by: Option<u64>,
+}
+
+/// What the cache of a store elsewhere holds and has done since the volume was opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct CacheStatus {
+    /// Bytes kept.
+    pub used_bytes: u64,
+    /// Bytes that it may keep.
+    pub capacity_bytes: u64,
+    /// Chunks that reads found in it.
+    pub hits: u64,
+    /// Chunks that reads had to fetch.
+    pub misses: u64,
+    /// Bytes that came from the store, read-ahead included.
+    pub fetched_bytes: u64,
+    /// Chunks dropped to make room.
+    pub evictions: u64,
+    /// Chunks dropped because they were found wrong, by their own checksum or by the reader's.
+    pub damaged: u64,
+    /// Chunks that the cache's disk had no room for, or failed on.
+    pub not_kept: u64,
 }
 
 /// Background work and what last went wrong with it.
@@ -111,6 +134,16 @@ impl Volume {
                 journal_last: remote.shipped().0,
                 checkpoint: remote.covered().0,
                 taken_over_by: remote.fence.taken_over_by().map(|epoch| epoch.0),
+            }),
+            cache: self.source.objects().stats().map(|stats| CacheStatus {
+                used_bytes: stats.used_bytes,
+                capacity_bytes: stats.capacity_bytes,
+                hits: stats.hits,
+                misses: stats.misses,
+                fetched_bytes: stats.fetched_bytes,
+                evictions: stats.evictions,
+                damaged: stats.corrupt + stats.distrusted,
+                not_kept: stats.skipped_full + stats.disk_errors,
             }),
             store_error: forebay_object::ObjectStore::last_error(&self.store)
                 .map(|error| format!("{error:?}")),

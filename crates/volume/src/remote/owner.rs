@@ -85,11 +85,15 @@ impl Owner {
 struct Known {
     /// The token that was seen in the bucket.
     confirmed: String,
-    /// The token that may be in the bucket.
-    attempt: String,
+    /// The tokens that may be in the bucket since: an answer may be lost, or a request arrive late.
+    attempts: Vec<String>,
 }
 
 impl Known {
+    fn is_ours(&self, token: &str) -> bool {
+        self.confirmed == token || self.attempts.iter().any(|attempt| attempt == token)
+    }
+
     fn read(root: &Path) -> Result<Known, VolumeError> {
         let path = root.join(FILE);
         match std::fs::read(&path) {
@@ -120,7 +124,7 @@ fn new_token(root: &Path) -> Result<String, VolumeError> {
 pub(crate) fn claim(store: &ObjectStore, volume: VolumeId, root: &Path) -> Result<(), VolumeError> {
     let store = store.patient(Patience::Quick);
     let token = new_token(root)?;
-    Known { confirmed: String::new(), attempt: token.clone() }.write(root)?;
+    Known { confirmed: String::new(), attempts: vec![token.clone()] }.write(root)?;
     let bytes = Owner::new(volume, Epoch(0), &token).encode()?;
     let put = store.put_if(names::OWNER, bytes, &Expected::Absent);
     match put {
@@ -168,14 +172,18 @@ pub(crate) fn take(
         let path = format!("{}/{}", store.url(), names::OWNER).into();
         return Err(VolumeError::Damaged { path, detail: format!("it is of volume {}", found.volume) });
     }
-    let known = Known::read(root)?;
-    if successor == Successor::OfItself && ![&known.confirmed, &known.attempt].contains(&&found.token) {
+    let mut known = Known::read(root)?;
+    if successor == Successor::OfItself && !known.is_ours(&found.token) {
         return Err(VolumeError::Fenced { theirs: found.epoch.0, ours: local.0 });
     }
     let epoch = local.max(found.epoch).next();
     begin(epoch)?;
     let token = new_token(root)?;
-    Known { confirmed: found.token.clone(), attempt: token.clone() }.write(root)?;
+    if known.confirmed != found.token {
+        known = Known { confirmed: found.token, attempts: Vec::new() };
+    }
+    known.attempts.push(token.clone());
+    known.write(root)?;
     let owner = Owner::new(volume, epoch, &token);
     for attempt in 1.. {
         let put = quick.put_if(names::OWNER, owner.encode()?, &Expected::Etag(etag.clone()));
@@ -187,7 +195,7 @@ pub(crate) fn take(
         if now.token == token {
             break;
         }
-        if now.token != found.token {
+        if !known.is_ours(&now.token) {
             return Err(VolumeError::Fenced { theirs: now.epoch.0, ours: epoch.0 });
         }
         etag = version;

@@ -52,6 +52,8 @@ pub(crate) enum Task {
     Seal,
     Store,
     Ship,
+    /// Not background work: reads that found their data missing or damaged.
+    Read,
 }
 
 impl fmt::Display for Task {
@@ -60,6 +62,7 @@ impl fmt::Display for Task {
             Task::Checkpoint => "checkpoint",
             Task::Seal => "seal and compact",
             Task::Store => "store",
+            Task::Read => "read",
             Task::Ship => "ship the journal",
         })
     }
@@ -161,7 +164,11 @@ impl Upkeep {
     }
 
     fn trouble(&self, task: Task, error: &VolumeError) {
-        let text = error.to_string();
+        self.note(task, error.to_string());
+    }
+
+    /// Keeps what went wrong for people to see.
+    pub(crate) fn note(&self, task: Task, text: String) {
         let before = self.troubles.lock().insert(task, text.clone());
         if before.as_deref() != Some(text.as_str()) {
             tracing::error!("{task}: {text}");
@@ -192,6 +199,7 @@ impl Volume {
             Task::Seal => self.seal_round(),
             Task::Store => self.store_round(),
             Task::Ship => self.ship_round(),
+            Task::Read => Ok(()),
         };
         match result {
             Ok(()) => self.succeeded(task),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use forebay_meta::{NewInode, RenameMode, SetAttr, WriteAttr};
-use forebay_object::{DirectoryStore, FaultyStore, ObjectStore, StoreUrl};
+use forebay_object::{DirectoryStore, Faults, FaultyStore, ObjectStore, StoreUrl};
 use forebay_types::{Durability, Encryption, FileKind, Ino, Sequence, SubvolumeId};
 use forebay_volume::{
     CreateOptions, OpenOptions, ReadPiece, RecoverOptions, RecoverReport, Volume, VolumeError, create,
@@ -66,7 +66,12 @@ impl Bucket {
     }
 
     pub(crate) fn options(&self) -> OpenOptions {
-        OpenOptions { background: false, store: Some(self.store()), ..OpenOptions::default() }
+        OpenOptions {
+            background: false,
+            cache_size: 16 << 20,
+            store: Some(self.store()),
+            ..OpenOptions::default()
+        }
     }
 
     /// A machine with a new volume.
@@ -109,7 +114,11 @@ impl Bucket {
 
     /// Recovers, however often the store fails, and opens.
     pub(crate) fn recover(&mut self, key: Option<PathBuf>) -> (PathBuf, Arc<Volume>, RecoverReport) {
-        for _ in 0..200 {
+        for attempt in 0..40 {
+            if attempt == 20 {
+                // Hundreds of requests without one retry hardly ever all succeed.
+                self.faulty.set_faults(Faults::default());
+            }
             if let Ok((root, report)) = self.try_recover(key.clone())
                 && let Some(volume) = open(&root, &self.options())
             {
@@ -293,9 +302,10 @@ impl Machine {
     }
 
     /// Stops as by a crash and opens again.
-    pub(crate) fn reopen(&mut self, options: &OpenOptions) {
+    pub(crate) fn reopen(&mut self, bucket: &Bucket) {
         self.volume = None;
-        let volume = open(&self.root, options).expect("the volume opens in the end");
+        let volume = open(&self.root, &bucket.options()).expect("the volume opens in the end");
+        bucket.faulty.set_faults(Faults::default());
         assert_eq!(files_of(&volume, &names()), self.files, "after a crash of the process");
         self.volume = Some(volume);
         self.done();
@@ -319,10 +329,20 @@ impl Machine {
         self.come_back(bucket, least)
     }
 
+    /// Another machine takes the volume over while this one still has it open: that one is returned, with what it saw.
+    pub(crate) fn take_over(&mut self, bucket: &mut Bucket, least: Sequence) -> Machine {
+        let (root, volume) = (self.root.clone(), self.volume.clone());
+        let old =
+            Machine { root, volume, files: self.files.clone(), seen: self.seen.clone(), synced: self.synced };
+        self.come_back(bucket, least);
+        old
+    }
+
     /// Recovers from the bucket, in this machine's place.
     pub(crate) fn come_back(&mut self, bucket: &mut Bucket, least: Sequence) -> RecoverReport {
         let kept = bucket.path().join("../kept-key");
         let (root, volume, report) = bucket.recover(kept.exists().then_some(kept));
+        bucket.faulty.set_faults(Faults::default());
         assert!(report.last >= least, "recovered up to {}, not {least}", report.last);
         assert_eq!(report.missing, Vec::<String>::new());
         let expected = self.files_at(report.last).clone();
