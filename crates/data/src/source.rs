@@ -18,6 +18,19 @@ pub trait SegmentSource: Send + Sync {
     }
 }
 
+impl SourceError {
+    /// The segment that it is about.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        match self {
+            SourceError::NotFound { segment, .. }
+            | SourceError::Corrupt { segment, .. }
+            | SourceError::Unavailable { segment, .. }
+            | SourceError::Io { segment, .. } => *segment,
+        }
+    }
+}
+
 /// Why a source has no bytes to give.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {

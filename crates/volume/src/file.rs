@@ -14,7 +14,7 @@ use forebay_types::{
 };
 use parking_lot::RwLockReadGuard;
 
-use crate::{Volume, error::VolumeError};
+use crate::{Volume, error::VolumeError, source::object_key, upkeep::Task};
 
 /// How often a read begins anew because its data was moved while it was read.
 const READ_ATTEMPTS: u32 = 4;
@@ -54,9 +54,25 @@ impl Volume {
                 {
                     attempt += 1;
                 }
+                Err(VolumeError::Read(error)) => {
+                    self.note_unreadable(ino, &error);
+                    return Err(error.into());
+                }
                 result => return result,
             }
         }
+    }
+
+    /// Says for people which object a failed read was about.
+    fn note_unreadable(&self, ino: Ino, error: &ReadError) {
+        let segment = match error {
+            ReadError::Source(source) => source.segment(),
+            ReadError::Corrupt { segment, .. } | ReadError::Sealed { segment, .. } => *segment,
+            ReadError::OutOfRange { .. } => return,
+        };
+        let object = self.ns.segment(segment).and_then(|row| row.object).map(object_key);
+        let place = object.map(|key| format!(", in object {key}")).unwrap_or_default();
+        self.upkeep.note(Task::Read, format!("inode {ino}: {error}{place}"));
     }
 
     fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<ReadPiece>, VolumeError> {

@@ -43,6 +43,7 @@ struct Shared {
     permits: Semaphore,
     gate: Gate,
     counters: Arc<Counters>,
+    endpoint: Option<String>,
     options: StoreOptions,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
@@ -54,6 +55,12 @@ impl Drop for Shared {
             runtime.shutdown_background();
         }
     }
+}
+
+/// The address that requests go to, where it is not the provider's own.
+fn endpoint(options: &StoreOptions) -> Option<String> {
+    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    options.endpoint.clone().or_else(|| named("AWS_ENDPOINT_URL_S3")).or_else(|| named("AWS_ENDPOINT_URL"))
 }
 
 /// A bucket as a store. See the [module](self).
@@ -95,6 +102,7 @@ impl BucketStore {
             permits: Semaphore::new(options.concurrency.clamp(1, 4096)),
             gate: Gate::default(),
             counters,
+            endpoint: endpoint(options),
             options: options.clone(),
             runtime: Some(runtime),
         };

@@ -108,14 +108,12 @@ impl<'a> Request<'a> {
         if failure.uncertain {
             self.uncertain.set(true);
         }
-        let error = ObjectError::caused(
-            failure.kind,
-            self.operation,
-            &shared.url,
-            self.key,
-            failure.detail,
-            failure.source,
-        );
+        let detail = match (&shared.endpoint, failure.kind) {
+            (Some(endpoint), ErrorKind::Unreachable) => format!("{}, at {endpoint}", failure.detail),
+            _ => failure.detail,
+        };
+        let error =
+            ObjectError::caused(failure.kind, self.operation, &shared.url, self.key, detail, failure.source);
         Err(Failed { error, again: failure.again, stamp })
     }
 
