@@ -160,13 +160,7 @@ impl<'a> Tree<'a> {
             }
             None => self.ghosts.entry(parent).or_default().has_entries = true,
         }
-        let bad_name = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/');
-        if bad_name || name.len() > NAME_MAX {
-            let message = format!("it has the entry '{shown}', which is no name");
-            let what = "removes the entry and puts what it names into lost+found";
-            found.add(Severity::Damage, "name-invalid", self.about(parent), message, Some(what));
-            found.remove(self.view, &item);
-        }
+        self.check_name(parent, name, found);
         let Some(target) = target else {
             self.ghosts.entry(row.ino).or_default().named.push((parent, name.to_vec(), row.kind));
             return Ok(());
@@ -193,6 +187,16 @@ impl<'a> Tree<'a> {
             }
         }
         Ok(())
+    }
+
+    fn check_name(&self, parent: Ino, name: &[u8], found: &mut Found) {
+        let bad_name = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/');
+        if bad_name || name.len() > NAME_MAX {
+            let message = format!("it has the entry '{}', which is no name", name.escape_ascii());
+            let what = "removes the entry and puts what it names into lost+found";
+            found.add(Severity::Damage, "name-invalid", self.about(parent), message, Some(what));
+            found.remove(self.view, &Item::Dentry(parent, name.to_vec()));
+        }
     }
 
     /// A directory has one name: the one in the directory that it takes for its parent stays.
@@ -254,27 +258,7 @@ impl<'a> Tree<'a> {
             let directory = node.kind == FileKind::Directory;
             let right = if directory { 1 } else { node.names };
             if node.names == 0 && ino != Ino::ROOT {
-                if node.nlink > 0 {
-                    let message = format!("it has no name, and should have {}", node.nlink);
-                    found.add(
-                        Severity::Damage,
-                        "unreachable",
-                        self.about(ino),
-                        message,
-                        Some("puts it into lost+found"),
-                    );
-                    self.attach(ino, tables, found)?;
-                } else if !orphan && !self.view.snapshot && node.own {
-                    let message = "it has no name and is not listed to be removed".to_owned();
-                    found.add(
-                        Severity::Untidy,
-                        "orphan-unlisted",
-                        self.about(ino),
-                        message,
-                        Some("lists it"),
-                    );
-                    found.rows.insert(Key::Orphan(subvolume, ino).encode(), Some(Vec::new()));
-                }
+                self.check_nameless(ino, node, orphan, tables, found)?;
                 continue;
             }
             if node.nlink != right {
@@ -308,6 +292,29 @@ impl<'a> Tree<'a> {
         }
         if !self.view.snapshot {
             self.check_orphans(tables, found);
+        }
+        Ok(())
+    }
+
+    /// What has no name is to be removed, or was cut off.
+    fn check_nameless(
+        &mut self,
+        ino: Ino,
+        node: Node,
+        orphan: bool,
+        tables: &mut Tables,
+        found: &mut Found,
+    ) -> Result<(), VolumeError> {
+        if node.nlink > 0 {
+            let message = format!("it has no name, and should have {}", node.nlink);
+            let what = "puts it into lost+found";
+            found.add(Severity::Damage, "unreachable", self.about(ino), message, Some(what));
+            return self.attach(ino, tables, found);
+        }
+        if !orphan && !self.view.snapshot && node.own {
+            let message = "it has no name and is not listed to be removed".to_owned();
+            found.add(Severity::Untidy, "orphan-unlisted", self.about(ino), message, Some("lists it"));
+            found.rows.insert(Key::Orphan(self.view.head().0, ino).encode(), Some(Vec::new()));
         }
         Ok(())
     }
