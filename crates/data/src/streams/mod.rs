@@ -23,7 +23,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_env::durable::{Point, sync_dir, sync_file};
-use forebay_format::{footer::RunEntry, record::StreamRun, stream::STREAM_HEAD_LEN};
+use forebay_format::{FormatError, footer::RunEntry, record::StreamRun, stream::STREAM_HEAD_LEN};
 use forebay_types::{Ino, SegmentId, VolumeId};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -188,6 +188,7 @@ impl Streams {
     ///
     /// # Errors
     /// [`DataError::NoSegment`]; [`DataError::NoSpace`] and [`DataError::Io`]: the stream can be read as before, and sealed later.
+    /// [`DataError::Format`] for a file in which no run was found: it is left as it is.
     pub fn seal(&self, segment: SegmentId) -> Result<SealedSegment, DataError> {
         let stream = self.file(segment)?;
         for slot in &self.slots {
@@ -201,6 +202,12 @@ impl Streams {
         let sealed = stream.as_sealed(&state);
         if state.sealed {
             return Ok(sealed);
+        }
+        if state.runs.is_empty() {
+            // A segment that was packed and whose footer is damaged: its bytes must stay for a repair to find.
+            let detail = "it has neither a footer nor runs that tell of themselves".to_owned();
+            let source = FormatError::Invalid { what: "a segment", detail };
+            return Err(DataError::Format { path: stream.path.clone(), source });
         }
         self.check()?;
         let footer = sealed.footer(self.volume);

@@ -276,3 +276,17 @@ fn a_footer_that_is_none_is_refused() {
         assert!(matches!(refused, Err(DataError::Format { .. })), "flipped at {at}: {refused:?}");
     }
 }
+
+/// A packed segment has no heads between its runs: without its footer nothing in it is known, and nothing of it may be cut off.
+#[test]
+fn a_packed_segment_with_a_damaged_footer_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let sealed = packed(dir.path(), segments()(), 0..5);
+    let mut bytes = std::fs::read(&sealed.path).expect("the segment");
+    let last = bytes.len() - 20;
+    bytes[last] ^= 1;
+    std::fs::write(&sealed.path, &bytes).expect("damaged");
+    let streams = streams(dir.path());
+    assert!(matches!(streams.seal(sealed.segment), Err(DataError::Format { .. })));
+    assert_eq!(std::fs::read(&sealed.path).expect("the segment"), bytes);
+}
