@@ -162,6 +162,12 @@ impl Streams {
         }
     }
 
+    /// Whether everything that was appended is on stable storage.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.unsynced.lock().is_empty()
+    }
+
     /// The streams that are worth sealing now: full ones, those of at least `min_len` bytes, and those to which nothing was appended during the
     /// last `idle_rounds` calls of this function. By segment; sealed ones are not among them.
     #[must_use]
