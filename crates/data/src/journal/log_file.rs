@@ -14,6 +14,8 @@ use crate::{
 
 /// Bytes that a file of the journal is meant to have.
 pub(super) const FILE_LEN: u64 = 32 << 20;
+/// Bytes set aside beyond that, for the changes of a last record that are longer than was foreseen.
+const OVERRUN: u64 = 2 << 20;
 pub(super) const EXTENSION: &str = "log";
 const SPARE_NAME: &str = "spare";
 
@@ -84,7 +86,7 @@ impl Spare {
     pub(super) fn get(dir: &Path) -> Result<Option<Spare>, DataError> {
         let path = Spare::path(dir);
         if let Ok(file) = segment_file::open(&path) {
-            if file.metadata().is_ok_and(|about| about.len() == FILE_LEN) {
+            if file.metadata().is_ok_and(|about| about.len() == FILE_LEN + OVERRUN) {
                 return Ok(Some(Spare(file)));
             }
             drop(file);
@@ -94,7 +96,7 @@ impl Spare {
             Err(DataError::NoSpace { .. }) => return Ok(None),
             made => made?,
         };
-        match segment_file::preallocate(&file, FILE_LEN) {
+        match segment_file::preallocate(&file, FILE_LEN + OVERRUN) {
             Ok(()) => Ok(Some(Spare(file))),
             Err(error) => {
                 drop(file);
