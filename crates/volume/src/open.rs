@@ -70,6 +70,8 @@ impl Default for OpenOptions {
 pub(crate) struct Takeover {
     pub(crate) fence: Fence,
     pub(crate) restored: Restored,
+    /// What the volume is: its description is written last.
+    pub(crate) config: VolumeConfig,
 }
 
 impl Volume {
@@ -87,7 +89,10 @@ impl Volume {
         options: &OpenOptions,
         takeover: Option<Takeover>,
     ) -> Result<Arc<Volume>, VolumeError> {
-        let config = VolumeConfig::read(root)?;
+        let config = match &takeover {
+            Some(takeover) => takeover.config.clone(),
+            None => VolumeConfig::read(root)?,
+        };
         let paths = VolumePaths::new(root);
         let lock = lock(&paths)?;
         for dir in [paths.meta(), paths.journal(), paths.staging()] {
@@ -102,7 +107,7 @@ impl Volume {
         };
         let sealer = sealer.map(Arc::new);
         let (fence, restored) = match takeover {
-            Some(Takeover { fence, restored }) => (Some(Arc::new(fence)), restored),
+            Some(Takeover { fence, restored, .. }) => (Some(Arc::new(fence)), restored),
             None => (own(&config, root, &store)?.map(Arc::new), Restored::default()),
         };
         let epoch = match &fence {
@@ -172,13 +177,14 @@ impl Volume {
 
     /// Removes what a stop left that nothing refers to.
     fn tidy_up_after_stop(&self) -> Result<(), VolumeError> {
+        remove_unsent_objects(&self.paths.staging())?;
         let known: FxHashMap<_, _> = self.ns.segments().into_iter().collect();
         for segment in self.streams.segments() {
-            // What is in the store stays here until a checkpoint that says so is in the bucket, where there is one.
-            let stored = |row: &SegmentRow| row.object.is_some() && self.remote.is_none();
             match known.get(&segment) {
-                Some(row) if !stored(row) => self.seal_after_stop(segment, row)?,
-                _ => self.streams.remove(segment)?,
+                // One that is in the store stays here until a checkpoint says so: were it gone, and this opening stopped before that, the next
+                // replay would miss it and end there.
+                Some(row) => self.seal_after_stop(segment, row)?,
+                None => self.streams.remove(segment)?,
             }
         }
         let here: Vec<SegmentId> = self.streams.segments();
@@ -218,6 +224,17 @@ impl Volume {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Removes objects that were being put together when the process stopped; their segments are still there.
+fn remove_unsent_objects(staging: &Path) -> Result<(), VolumeError> {
+    for entry in fs::read_dir(staging).map_err(io_error("read", staging))? {
+        let path = entry.map_err(io_error("read", staging))?.path();
+        if path.extension().is_some_and(|extension| extension == "object") {
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+    }
+    Ok(())
 }
 
 struct Started {

@@ -107,10 +107,9 @@ fn fill(
     let restored = remote::restore(from, &keyring, &paths, &engine, &mut told)?;
     drop(engine);
     sync_tree(&paths.meta())?;
-    config.write(root)?;
     let (epoch, checkpoint) = (fence.epoch(), restored.applied);
     let (chunks, bytes) = (restored.chunks, restored.bytes);
-    let takeover = Takeover { fence, restored };
+    let takeover = Takeover { fence, restored, config: config.clone() };
     let open = OpenOptions {
         background: false,
         cache_size: 0,
@@ -121,6 +120,8 @@ fn fill(
     let last = volume.remote.as_ref().map(Remote::replayed).unwrap_or_default();
     let missing = missing(&volume)?;
     volume.checkpoint_now()?;
+    // Last: what was restored is known to this process only until the checkpoint is stored. Before that, this directory is no volume.
+    config.write(root)?;
     Ok(RecoverReport { id: config.id, former_host: former, epoch, last, checkpoint, chunks, bytes, missing })
 }
 

@@ -202,3 +202,25 @@ fn a_stream_sealed_just_before_a_stop_is_stored() {
     assert_eq!(volume.dirty_bytes(), 0);
     assert_eq!(read(&volume, inode.ino), bytes);
 }
+
+/// What the store has stays in the journal's eyes until a checkpoint says so: two stops one after the other lose nothing.
+#[test]
+fn two_stops_before_a_checkpoint_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    let volume = new_volume(&root, &CreateOptions::default());
+    let expected = fill(&volume);
+    volume.sync().unwrap();
+    volume.seal_all().unwrap();
+    volume.store_all().unwrap();
+    volume.sync().unwrap();
+    drop(volume);
+    for _ in 0..3 {
+        drop(Volume::open(&root, &by_hand()).unwrap());
+    }
+    let volume = Volume::open(&root, &by_hand()).unwrap();
+    check(&volume, &expected);
+    volume.drain(&mut |_| {}).unwrap();
+    check(&volume, &expected);
+    assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
+}
