@@ -232,6 +232,13 @@ impl Streams {
         Ok(sealed)
     }
 
+    /// Whether a segment is here and has its footer. One that is being sealed right now may count either way.
+    #[must_use]
+    pub fn is_sealed(&self, segment: SegmentId) -> bool {
+        let stream = self.files.read().get(&segment).cloned();
+        stream.is_some_and(|stream| stream.state.try_lock().is_some_and(|state| state.sealed))
+    }
+
     /// Takes in a segment that was packed in this directory, so that it can be read.
     ///
     /// # Errors

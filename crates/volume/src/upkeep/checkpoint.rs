@@ -27,19 +27,26 @@ pub(crate) struct Doomed {
 
 impl Volume {
     pub(super) fn checkpoint_round(&self) -> Result<(), VolumeError> {
-        self.purge_orphans()?;
+        let purged = self.purge_orphans();
         let due = self.upkeep.last_checkpoint.lock().is_none_or(|last| last.elapsed() >= INTERVAL);
         if due || self.ns.pending_bytes() >= PENDING_MAX {
             self.checkpoint_now()?;
         }
-        Ok(())
+        purged
     }
 
     pub(crate) fn purge_orphans(&self) -> Result<(), VolumeError> {
         while let Some(ino) = self.upkeep.next_orphan() {
-            while !self.ns.purge(self.subvolume, ino)? {
-                if self.upkeep.stopping() {
-                    return Ok(());
+            loop {
+                match self.ns.purge(self.subvolume, ino) {
+                    Ok(true) => break,
+                    // The next opening finds it again.
+                    Ok(false) if self.upkeep.stopping() => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.upkeep.keep_orphan(ino);
+                        return Err(error.into());
+                    }
                 }
             }
         }
@@ -75,11 +82,13 @@ impl Volume {
 
     fn doomed(&self) -> Result<Doomed, VolumeError> {
         let _quiet = self.upkeep.nobody_appending();
-        let filling = self.upkeep.filling.lock().clone();
         let current = self.current_journal_file();
         let here: FxHashSet<_> = self.streams.segments().into_iter().collect();
         let mut doomed = Doomed { garbage: self.ns.garbage()?, ..Doomed::default() };
-        for (id, row) in self.ns.segments() {
+        let segments = self.ns.segments();
+        // After the rows: one that was still being filled when they were read is still among these, or its live bytes have come.
+        let filling = self.upkeep.filling.lock().clone();
+        for (id, row) in segments {
             if row.live == 0 && !filling.contains(&id) && is_finished(&row, Some(id) == current) {
                 doomed.dead.push(id);
             } else if row.state == SegmentState::Stored && here.contains(&id) {
@@ -89,8 +98,19 @@ impl Volume {
         if let Some(remote) = &self.remote {
             let files: FxHashSet<_> = self.journal.files().iter().map(|file| file.segment).collect();
             let dead: FxHashSet<_> = doomed.dead.iter().copied().collect();
+            let mut in_order: Vec<_> = self.journal.files();
+            in_order.sort_by_key(|file| file.first);
+            let oldest =
+                in_order.iter().find(|file| self.ns.segment(file.segment).is_some_and(|row| row.live > 0));
+            let needed_from = oldest.map(|file| file.first);
+            let needed = |segment: SegmentId| {
+                let file = in_order.iter().find(|file| file.segment == segment);
+                file.is_some_and(|file| needed_from.is_some_and(|from| file.first > from))
+            };
             doomed.chunks = remote.settled_chunks(|segment| match self.ns.segment(segment) {
-                _ if Some(segment) == current => false,
+                _ if self.current_journal_file().is_none_or(|current| segment == current) => false,
+                // A later file may be the only one that says which blocks refer to an earlier one that has data.
+                _ if needed(segment) => false,
                 Some(row) => row.state == SegmentState::Stored || dead.contains(&segment),
                 None => files.contains(&segment) || !here.contains(&segment),
             });
@@ -122,10 +142,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes files of the journal whose records the engine has, and whose data nothing refers to. A file without a row has no data. The oldest go
+    /// Removes files of the journal whose records the engine has (and, with a store elsewhere, the bucket's rows too), and whose data nothing refers to. A file without a row has no data. The oldest go
     /// first and none is passed over: a later file may be the only one that says which blocks refer to an earlier one.
     fn remove_journal_files(&self) -> Result<(), VolumeError> {
-        let applied = self.ns.applied_sequence();
+        let applied = match &self.remote {
+            Some(remote) => self.ns.applied_sequence().min(remote.covered()),
+            None => self.ns.applied_sequence(),
+        };
         let current = self.current_journal_file();
         let mut files = self.journal.files();
         files.sort_by_key(|file| file.first);

@@ -141,6 +141,11 @@ impl Upkeep {
         self.signal.wake.notify_all();
     }
 
+    /// Puts back one that could not be purged; it is tried again with the next round.
+    pub(super) fn keep_orphan(&self, ino: Ino) {
+        self.orphans.lock().push_front(ino);
+    }
+
     pub(super) fn next_orphan(&self) -> Option<Ino> {
         self.orphans.lock().pop_front()
     }

@@ -191,7 +191,10 @@ impl Packer<'_> {
         let moves = std::mem::take(&mut self.moves);
         let sealed = writer.finish()?;
         volume.streams.adopt(&sealed)?;
-        volume.ns.segment_sealed(segment, SegmentKind::Packed, sealed.len, sealed.raw)?;
+        if let Err(error) = volume.ns.segment_sealed(segment, SegmentKind::Packed, sealed.len, sealed.raw) {
+            volume.streams.remove(segment)?;
+            return Err(error.into());
+        }
         for same in moves.chunk_by(|a, b| a.0.subvolume == b.0.subvolume) {
             let subvolume = same.first().map_or(volume.subvolume, |(candidate, _)| candidate.subvolume);
             for part in same.chunks(BLOCKS_A_RECORD) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use forebay_data::DataError;
-use forebay_format::row::SegmentKind;
+use forebay_format::row::{SegmentKind, SegmentState};
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
 
@@ -64,6 +64,16 @@ impl Volume {
             drop(self.upkeep.nobody_appending());
             let sealed = self.streams.seal(segment)?;
             self.ns.segment_sealed(segment, SegmentKind::Stream, sealed.len, sealed.raw)?;
+        }
+        // Those that got their footer when there was no room for the record of it.
+        for (id, row) in self.ns.segments() {
+            if row.kind == SegmentKind::Stream
+                && row.state == SegmentState::Open
+                && self.streams.is_sealed(id)
+            {
+                let sealed = self.streams.seal(id)?;
+                self.ns.segment_sealed(id, SegmentKind::Stream, sealed.len, sealed.raw)?;
+            }
         }
         Ok(())
     }

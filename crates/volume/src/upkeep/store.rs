@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Instant};
 
-use forebay_data::{SealedSegment, combine};
+use forebay_data::{DataError, SealedSegment, combine};
 use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow, SegmentState};
 use forebay_object::Backend;
 use forebay_types::SegmentId;
@@ -101,8 +101,15 @@ impl Volume {
             return Ok(());
         }
         let object = self.ns.new_object();
-        let sealed: Vec<SealedSegment> =
-            group.iter().map(|id| self.streams.seal(*id)).collect::<Result<_, _>>()?;
+        let mut sealed: Vec<SealedSegment> = Vec::with_capacity(group.len());
+        for id in group {
+            match self.streams.seal(*id) {
+                Ok(segment) => sealed.push(segment),
+                // It died, and was removed, since the group was chosen.
+                Err(DataError::NoSegment { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         let places = match sealed.as_slice() {
             [] => return Ok(()),
             [only] => {
