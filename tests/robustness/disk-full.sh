@@ -9,7 +9,7 @@ create_volume "$SCRATCH/disk/volume" --compression none
 mount_volume "$SCRATCH/disk/volume" "$SCRATCH/mount"
 mkdir "$SCRATCH/mount/keep"
 write_tree "$SCRATCH/mount/keep" 30
-sync -f "$SCRATCH/mount"
+find "$SCRATCH/mount" -type f -exec sync {} +
 manifest "$SCRATCH/mount/keep" >"$SCRATCH/before"
 full=
 for number in $(seq 100); do
