@@ -34,6 +34,8 @@ pub struct Probe {
     /// Empties the caches that the kernel does not hold (the daemon's memory and disk cache), or remounts. Called
     /// before each cold step, before the kernel's caches are dropped.
     pub chill: Option<Callback>,
+    /// The file system keeps no contents and gives zeros, as a do-nothing one does: of what is read only the length is checked.
+    pub forgets_data: bool,
     /// Whether `chill` also makes the kernel forget names and attributes, as a remount does.
     pub chill_forgets_names: bool,
     /// Further figures to record after each step has drained: objects in the store, bytes of metadata.
@@ -46,6 +48,7 @@ impl fmt::Debug for Probe {
             .field("pid", &self.pid)
             .field("drain", &self.drain.is_some())
             .field("chill", &self.chill.is_some())
+            .field("forgets_data", &self.forgets_data)
             .field("chill_forgets_names", &self.chill_forgets_names)
             .field("observe", &self.observe.is_some())
             .finish()

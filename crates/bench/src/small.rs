@@ -2,7 +2,7 @@
 
 use crate::crew::{Clock, Done};
 use crate::files::Directory;
-use crate::pattern::{self, Pattern};
+use crate::pattern::Pattern;
 use crate::plan::{PAGE, share};
 use crate::stage::{Sample, Stage};
 use crate::{Error, Family, Workload};
@@ -34,7 +34,8 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
         });
     }
     let prepare = |job: usize| Directory::open(&home(job));
-    let work = |clock: &mut Clock<'_>, job: usize, directory: Directory| read(clock, &directory, files(job));
+    let work =
+        |clock: &mut Clock<'_>, job: usize, directory: Directory| read(stage, clock, &directory, files(job));
     if workload.cold() {
         stage.chill(workload)?;
     } else {
@@ -47,7 +48,7 @@ fn name(number: u64) -> String {
     format!("part-{:05}/file-{number:07}", number / FANOUT)
 }
 
-fn read(clock: &mut Clock<'_>, directory: &Directory, files: u64) -> Result<(), Error> {
+fn read(stage: &Stage<'_>, clock: &mut Clock<'_>, directory: &Directory, files: u64) -> Result<(), Error> {
     let mut buffer = vec![0; PAGE as usize];
     for number in 0..files {
         let (name, mut got) = (name(number), 0);
@@ -55,7 +56,7 @@ fn read(clock: &mut Clock<'_>, directory: &Directory, files: u64) -> Result<(), 
             got = directory.read(&name)?.read_at(&mut buffer, 0)?;
             Ok(Done::bytes(got as u64))
         })?;
-        let checked = pattern::check(&buffer[..got], number, number * PAGE, PAGE as usize);
+        let checked = stage.check(&buffer[..got], number, number * PAGE, PAGE as usize);
         checked.map_err(|_| Error::Content { path: directory.path().join(&name), offset: 0 })?;
     }
     Ok(())

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::crew::{Clock, Crew, Tally};
-use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, process};
+use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, pattern, process};
 
 /// What one round of one workload gave on one side.
 #[derive(Debug)]
@@ -41,6 +41,15 @@ pub(crate) struct Stage<'p> {
 }
 
 impl<'p> Stage<'p> {
+    /// Checks what was read of a file; of a file system that keeps no contents only the length.
+    pub(crate) fn check(&self, read: &[u8], file: u64, offset: u64, length: usize) -> Result<(), u64> {
+        match self.probe.forgets_data {
+            true if read.len() == length => Ok(()),
+            true => Err(offset + read.len() as u64),
+            false => pattern::check(read, file, offset, length),
+        }
+    }
+
     /// Makes the benchmark's own directory in `place`.
     pub(crate) fn set(plan: &'p Plan, side: Side, place: Place, stop: &'p AtomicBool) -> Result<Self, Error> {
         let probe = match side {

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::crew::Done;
 use crate::files::Directory;
-use crate::pattern::{self, Pattern};
+use crate::pattern::Pattern;
 use crate::plan::{PAGE, share};
 use crate::stage::{Sample, Stage};
 use crate::{Error, Family, Workload};
@@ -94,7 +94,7 @@ fn read(
             got = file.read_at(&mut buffer[..wanted], offset)?;
             Ok(Done::bytes(got as u64))
         })?;
-        let checked = pattern::check(&buffer[..got], job as u64, offset, wanted);
+        let checked = stage.check(&buffer[..got], job as u64, offset, wanted);
         checked.map_err(|offset| Error::Content { path: file.path(), offset })?;
     }
     Ok(())
@@ -117,7 +117,7 @@ fn read_randomly(
             got = file.read_at(&mut buffer, offset)?;
             Ok(Done::bytes(got as u64))
         })?;
-        let checked = pattern::check(&buffer[..got], job as u64, offset, PAGE as usize);
+        let checked = stage.check(&buffer[..got], job as u64, offset, PAGE as usize);
         checked.map_err(|offset| Error::Content { path: file.path(), offset })?;
     }
     Ok(())

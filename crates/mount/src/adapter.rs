@@ -97,7 +97,6 @@ impl Filesystem for VolumeFs {
             | Capabilities::SETXATTR_EXT
             | Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DO_READDIRPLUS
-            | Capabilities::READDIRPLUS_AUTO
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPLICIT_INVAL_DATA;
         Ok(InitConfig { capabilities, ..plain })

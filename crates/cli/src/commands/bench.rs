@@ -41,7 +41,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     let null = if args.null { Some(NullMount::start(&args.target)?) } else { None };
     plan.reference = null.as_ref().map(|null| null.dir.clone()).or_else(|| args.reference.clone());
     plan.reference_probe = match (&null, &args.reference) {
-        (Some(null), _) => Probe { pid: Some(null.child.id()), ..Probe::default() },
+        (Some(null), _) => Probe { pid: Some(null.child.id()), forgets_data: true, ..Probe::default() },
         (None, Some(reference)) => probe(reference)?,
         (None, None) => Probe::default(),
     };
