@@ -221,6 +221,7 @@ fn the_probe_is_asked_in_order_and_its_process_measured() {
             count_chills.fetch_add(1, Ordering::SeqCst);
             Ok(())
         })),
+        forgets_data: false,
         chill_forgets_names: true,
         observe: Some(Box::new(move || {
             Ok(BTreeMap::from([("drains before".to_string(), seen.load(Ordering::SeqCst) as f64)]))
