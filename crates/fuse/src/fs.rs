@@ -15,7 +15,7 @@ type Result<T> = std::result::Result<T, Errno>;
 /// A file system: one method for each operation.
 ///
 /// Methods are called from many threads at once and answer by returning; blocking in one delays only its caller. Names
-/// are bytes, never empty, without NUL. A method that is not implemented answers `ENOSYS`, upon which the kernel stops
+/// are bytes, never empty, without NUL. A method that a file system leaves out answers `ENOSYS`, upon which the kernel stops
 /// asking and does what it does without (for some operations: fails), unless the method says otherwise.
 ///
 /// A method must not cause requests to its own mount (it may deadlock), and must not call [`crate::Notifier`].
