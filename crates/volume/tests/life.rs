@@ -224,3 +224,18 @@ fn two_stops_before_a_checkpoint_lose_nothing() {
     check(&volume, &expected);
     assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
 }
+
+/// A tiny file that a truncation made huge is copied in pieces, not through memory, and never taken for empty.
+#[test]
+fn a_tiny_file_made_huge_is_copied_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = new_volume(&dir.path().join("volume"), &CreateOptions::default());
+    let [source, target] =
+        [b"source", b"target"].map(|name| volume.namespace().make(AT, Ino::ROOT, name, &file()).unwrap().ino);
+    volume.write(source, 0, b"tiny", WriteAttr::default()).unwrap();
+    let huge = forebay_meta::SetAttr { size: Some(1 << 32), ..forebay_meta::SetAttr::default() };
+    volume.set_attr(source, &huge).unwrap();
+    let copied = volume.copy_range((source, 0), (target, 0), 1 << 32, WriteAttr::default()).unwrap();
+    assert!((4..=1 << 20).contains(&copied), "{copied}");
+    assert!(read(&volume, target).starts_with(b"tiny\0"));
+}
