@@ -210,6 +210,16 @@ impl<F: Fetch> DiskCache<F> {
         self.shared.clear(&slots);
     }
 
+    /// Drops all chunks. What is being fetched is not kept.
+    pub fn empty(&self) {
+        let slots = {
+            let mut state = self.shared.state.lock();
+            state.flights.clear();
+            state.index.remove_all()
+        };
+        self.shared.clear(&slots);
+    }
+
     /// Drops the chunks that `offset..offset + len` touches, because the caller found them wrong. What is being fetched of
     /// them is not kept, and not given to reads that start after this.
     pub fn distrust(&self, object: ObjectKey, offset: u64, len: u64) {

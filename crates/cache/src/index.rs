@@ -251,11 +251,20 @@ impl Index {
         if (self.highest as usize) < self.slots.len() {
             return (0..=self.highest).filter_map(|index| self.remove(ChunkKey { object, index })).collect();
         }
-        let of_object = |slot: &u32| {
-            let Slot { object: owner, place, .. } = self.slots[*slot as usize];
-            place != Place::Nowhere && owner == object
+        self.remove_where(|slot| slot.object == object)
+    }
+
+    /// Takes all chunks out; their slots are then reserved, and to be released.
+    pub(crate) fn remove_all(&mut self) -> Vec<u32> {
+        self.remove_where(|_| true)
+    }
+
+    fn remove_where(&mut self, wanted: impl Fn(&Slot) -> bool) -> Vec<u32> {
+        let published = |slot: &u32| {
+            let slot = &self.slots[*slot as usize];
+            slot.place != Place::Nowhere && wanted(slot)
         };
-        let slots: Vec<u32> = (0..self.slots.len() as u32).filter(of_object).collect();
+        let slots: Vec<u32> = (0..self.slots.len() as u32).filter(published).collect();
         slots.iter().for_each(|&slot| self.withdraw(slot));
         slots
     }

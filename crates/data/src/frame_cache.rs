@@ -1,4 +1,7 @@
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use bytes::Bytes;
 use forebay_format::{row::Extent, run::RunTable};
@@ -43,12 +46,17 @@ impl Weighter<Place, Piece> for Cost {
 
 /// Verified tables and decoded frames, bounded in bytes, in shards; what is used once makes way before what is used again (CLOCK-Pro).
 #[derive(Debug)]
-pub(crate) struct FrameCache(Cache<Place, Piece, Cost, FxBuildHasher>);
+pub(crate) struct FrameCache {
+    pieces: Cache<Place, Piece, Cost, FxBuildHasher>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
 
 impl FrameCache {
     pub(crate) fn new(capacity: u64) -> FrameCache {
         let items = usize::try_from(capacity / (32 << 10)).unwrap_or(usize::MAX).max(64);
-        FrameCache(Cache::with(items, capacity, Cost, FxBuildHasher, DefaultLifecycle::default()))
+        let pieces = Cache::with(items, capacity, Cost, FxBuildHasher, DefaultLifecycle::default());
+        FrameCache { pieces, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     fn place(extent: &Extent, frame: u32) -> Place {
@@ -57,28 +65,46 @@ impl FrameCache {
     }
 
     pub(crate) fn table(&self, extent: &Extent) -> Option<Arc<RunTable>> {
-        match self.0.get(&Self::place(extent, TABLE)) {
+        match self.pieces.get(&Self::place(extent, TABLE)) {
             Some(Piece::Table(table)) => Some(table),
-            _ => None,
+            _ => {
+                self.misses.fetch_add(1, Relaxed);
+                None
+            }
         }
     }
 
     pub(crate) fn put_table(&self, extent: &Extent, table: Arc<RunTable>) {
-        self.0.insert(Self::place(extent, TABLE), Piece::Table(table));
+        self.pieces.insert(Self::place(extent, TABLE), Piece::Table(table));
     }
 
     pub(crate) fn frame(&self, extent: &Extent, frame: usize) -> Option<Bytes> {
-        match self.0.get(&Self::place(extent, frame as u32)) {
-            Some(Piece::Frame(bytes)) => Some(bytes),
-            _ => None,
+        match self.pieces.get(&Self::place(extent, frame as u32)) {
+            Some(Piece::Frame(bytes)) => {
+                self.hits.fetch_add(1, Relaxed);
+                Some(bytes)
+            }
+            _ => {
+                self.misses.fetch_add(1, Relaxed);
+                None
+            }
         }
     }
 
     pub(crate) fn put_frame(&self, extent: &Extent, frame: usize, bytes: Bytes) {
-        self.0.insert(Self::place(extent, frame as u32), Piece::Frame(bytes));
+        self.pieces.insert(Self::place(extent, frame as u32), Piece::Frame(bytes));
     }
 
     pub(crate) fn weight(&self) -> u64 {
-        self.0.weight()
+        self.pieces.weight()
+    }
+
+    /// Frames that were found, and frames and tables that were not.
+    pub(crate) fn lookups(&self) -> (u64, u64) {
+        (self.hits.load(Relaxed), self.misses.load(Relaxed))
+    }
+
+    pub(crate) fn clear(&self) {
+        self.pieces.clear();
     }
 }

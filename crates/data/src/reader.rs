@@ -118,6 +118,17 @@ impl RunReader {
         self.cache.weight()
     }
 
+    /// How often a frame was found in the cache, and how often a frame or a run's table was not, since the beginning.
+    #[must_use]
+    pub fn cache_lookups(&self) -> (u64, u64) {
+        self.cache.lookups()
+    }
+
+    /// Drops everything cached. Reads that run meanwhile may put something in again.
+    pub fn empty_cache(&self) {
+        self.cache.clear();
+    }
+
     /// Appends `len` bytes of `extent` from its byte `from` to `out`. Bytes that do not fit their checksum are fetched a second time, after the
     /// source was told to distrust them.
     ///

@@ -10,6 +10,7 @@
 //! 3. A segment is synced before a record names it; an object is in the store before a record says so.
 //! 4. A local file or an object is removed only after a checkpoint without it is stored; in the bucket, where the store is elsewhere (see `remote`).
 
+mod caches;
 mod config;
 mod create;
 mod data_lock;
@@ -34,6 +35,7 @@ use forebay_meta::{EmbeddedEngine, Namespace};
 use forebay_object::ObjectStore;
 use forebay_types::{Epoch, Ino, SubvolumeId};
 
+pub use caches::CacheCounts;
 pub use config::{FORMAT, VolumeConfig, VolumePaths};
 pub use create::{CreateOptions, create};
 pub use error::VolumeError;

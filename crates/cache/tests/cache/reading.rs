@@ -161,6 +161,24 @@ fn forgotten_and_distrusted_chunks_are_fetched_again() {
 }
 
 #[test]
+fn an_emptied_cache_fetches_everything_again_and_keeps_it() {
+    each_kind(64 * MIB, |cache, store| {
+        for id in 0..5 {
+            check(cache, object(id), 3 * CHUNK, 0..3 * CHUNK);
+        }
+        assert_eq!(cache.stats().chunks, 15);
+        cache.empty();
+        assert_eq!((cache.stats().chunks, cache.stats().used_bytes), (0, 0));
+        store.take_requests();
+        for id in 0..5 {
+            check(cache, object(id), 3 * CHUNK, 0..3 * CHUNK);
+        }
+        assert_eq!(store.take_requests().len(), 5);
+        assert_eq!((cache.stats().chunks, cache.stats().evictions), (15, 0));
+    });
+}
+
+#[test]
 fn a_chunk_of_another_length_is_not_used() {
     each_kind(16 * MIB, |cache, store| {
         check(cache, object(1), CHUNK + 10, CHUNK..CHUNK + 10);

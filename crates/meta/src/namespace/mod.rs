@@ -1,4 +1,5 @@
 mod attrs;
+mod caches;
 mod checkpoint;
 mod data;
 mod names;

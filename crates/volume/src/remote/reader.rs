@@ -153,6 +153,13 @@ impl ObjectReader {
         }
     }
 
+    /// Drops all that the cache holds.
+    pub(crate) fn empty_cache(&self) {
+        if let Some(cached) = &self.cached {
+            cached.cache.empty();
+        }
+    }
+
     /// What the cache holds and has done; `None` where there is none.
     pub(crate) fn stats(&self) -> Option<CacheStats> {
         self.cached.as_ref().map(|cached| cached.cache.stats())

@@ -1,0 +1,12 @@
+//! What is kept in memory of rows that the engine has.
+
+use super::Namespace;
+
+impl Namespace {
+    /// Drops the inodes and blocks that are cached, as if all had been evicted: the next look at each asks the engine. Rows that the engine
+    /// does not have yet stay.
+    pub fn empty_caches(&self) {
+        self.inodes.clear();
+        self.blocks.clear();
+    }
+}
