@@ -2,7 +2,8 @@
 //!
 //! Nothing is made in a directory before it is known to be empty or a cache; no file is removed that does not have one
 //! of our names in a directory with our marker. The marker is synced before it gets its name, so one that does not
-//! check was damaged.
+//! check was damaged; and its name is synced before there is anything else, so a lost power never leaves a cache
+//! without it.
 
 use std::{
     fs::{self, File},
@@ -109,7 +110,8 @@ fn write_marker(dir: &Path, volume: VolumeId) -> Result<(), CacheError> {
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
-        fs::rename(&path, dir.join(MARKER))
+        fs::rename(&path, dir.join(MARKER))?;
+        File::open(dir)?.sync_all()
     };
     write().map_err(io_error("write", &path))
 }
