@@ -1,6 +1,6 @@
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
@@ -15,6 +15,8 @@ use rustc_hash::FxBuildHasher;
 /// What an entry costs beyond its bytes.
 const ENTRY_COST: u64 = 128;
 const TABLE: u32 = u32::MAX;
+/// Frames that are remembered as read once.
+const REMEMBERED: usize = 8192;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Place {
@@ -28,7 +30,15 @@ struct Place {
 #[derive(Clone, Debug)]
 enum Piece {
     Table(Arc<RunTable>),
-    Frame(Bytes),
+    Frame(Frame),
+}
+
+/// The raw bytes of a frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) bytes: Bytes,
+    /// Bytes of memory that they keep from other uses.
+    pub(crate) held: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +49,7 @@ impl Weighter<Place, Piece> for Cost {
         ENTRY_COST
             + match piece {
                 Piece::Table(table) => 24 * table.frames() as u64,
-                Piece::Frame(bytes) => bytes.len() as u64,
+                Piece::Frame(frame) => frame.held as u64,
             }
     }
 }
@@ -48,6 +58,8 @@ impl Weighter<Place, Piece> for Cost {
 #[derive(Debug)]
 pub(crate) struct FrameCache {
     pieces: Cache<Place, Piece, Cost, FxBuildHasher>,
+    /// Fingerprints of frames that were read and not kept, each at the place that its hash gives.
+    read_once: Box<[AtomicU32]>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -56,7 +68,8 @@ impl FrameCache {
     pub(crate) fn new(capacity: u64) -> FrameCache {
         let items = usize::try_from(capacity / (32 << 10)).unwrap_or(usize::MAX).max(64);
         let pieces = Cache::with(items, capacity, Cost, FxBuildHasher, DefaultLifecycle::default());
-        FrameCache { pieces, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let read_once = (0..REMEMBERED).map(|_| AtomicU32::new(0)).collect();
+        FrameCache { pieces, read_once, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     fn place(extent: &Extent, frame: u32) -> Place {
@@ -78,11 +91,11 @@ impl FrameCache {
         self.pieces.insert(Self::place(extent, TABLE), Piece::Table(table));
     }
 
-    pub(crate) fn frame(&self, extent: &Extent, frame: usize) -> Option<Bytes> {
+    pub(crate) fn frame(&self, extent: &Extent, frame: usize) -> Option<Frame> {
         match self.pieces.get(&Self::place(extent, frame as u32)) {
-            Some(Piece::Frame(bytes)) => {
+            Some(Piece::Frame(frame)) => {
                 self.hits.fetch_add(1, Relaxed);
-                Some(bytes)
+                Some(frame)
             }
             _ => {
                 self.misses.fetch_add(1, Relaxed);
@@ -91,8 +104,18 @@ impl FrameCache {
         }
     }
 
-    pub(crate) fn put_frame(&self, extent: &Extent, frame: usize, bytes: Bytes) {
+    pub(crate) fn put_frame(&self, extent: &Extent, frame: usize, bytes: Frame) {
         self.pieces.insert(Self::place(extent, frame as u32), Piece::Frame(bytes));
+    }
+
+    /// Whether a frame that is not kept was read before, not long ago; remembers that it was read now. A reader that comes by once, as a
+    /// random one over a large file, keeps no memory from those who come back.
+    pub(crate) fn comes_back(&self, extent: &Extent, frame: usize) -> bool {
+        let key = extent.run_offset ^ extent.segment.0.rotate_left(40) ^ (frame as u64).rotate_left(52);
+        let hash = (key ^ key >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let print = hash as u32 | 1;
+        let slot = self.read_once.get((hash >> 32) as usize % REMEMBERED);
+        slot.is_some_and(|slot| slot.swap(print, Relaxed) == print)
     }
 
     pub(crate) fn weight(&self) -> u64 {
@@ -106,5 +129,6 @@ impl FrameCache {
 
     pub(crate) fn clear(&self) {
         self.pieces.clear();
+        self.read_once.iter().for_each(|print| print.store(0, Relaxed));
     }
 }

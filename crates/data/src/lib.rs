@@ -10,8 +10,10 @@
 //! Order that must hold: the streams that a record names are synced before the journal is, and the journal is synced before the
 //! metadata engine stores that it has applied a record. `docs/design/journal.md` and `docs/design/data.md` have the whole of it.
 
+mod buffers;
 mod error;
 mod failure;
+mod fetch;
 mod frame_cache;
 mod journal;
 mod packed;
@@ -22,11 +24,12 @@ mod segment_file;
 mod source;
 mod streams;
 
+pub use buffers::Buffer;
 pub use error::{DataError, ReplayError};
 pub use failure::Failure;
 pub use journal::{Append, Journal, JournalFile, Replay, Replayed, Urgency};
 pub use packed::PackedWriter;
 pub use reader::{ReadError, RunReader};
 pub use sealed::{SealedSegment, combine, read_footer};
-pub use source::{SegmentSource, SourceError};
+pub use source::{Access, SegmentSource, SourceError};
 pub use streams::{RecoveredStream, Streams};

@@ -64,6 +64,11 @@ pub(crate) fn preallocate(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// Fills `out`.
+pub(crate) fn read_into(file: &File, path: &Path, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
+    file.read_exact_at(out, offset).map_err(io_error("read", path))
+}
+
 /// Reads exactly `len` bytes.
 pub(crate) fn read_at(file: &File, path: &Path, offset: u64, len: usize) -> Result<Bytes, DataError> {
     let mut bytes = vec![0; len];

@@ -3,6 +3,18 @@ use std::io;
 use bytes::Bytes;
 use forebay_types::SegmentId;
 
+/// What a reader will do next, as far as it can be told: how much around what it wants is worth fetching.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Access {
+    /// It jumps: nothing around is wanted.
+    Random,
+    /// It is at a small file, or nothing is known of it: what lies around is likely to be wanted soon.
+    #[default]
+    Nearby,
+    /// It goes through the file: what follows is wanted next, and what it has read is not wanted again.
+    Sequential,
+}
+
 /// Where the bytes of segments come from: the journal, streams, the disk cache, the store, or all of them behind one front.
 pub trait SegmentSource: Send + Sync {
     /// Exactly `len` bytes of the segment's body from `offset`. They need not be verified; the caller does that.
@@ -10,6 +22,29 @@ pub trait SegmentSource: Send + Sync {
     /// # Errors
     /// [`SourceError`].
     fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, SourceError>;
+
+    /// The same into `out`, which says how many bytes are wanted; returns how many came, fewer only where the segment has no more.
+    ///
+    /// # Errors
+    /// [`SourceError`]; `out` may then have bytes that mean nothing.
+    fn read_into(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        out: &mut [u8],
+        access: Access,
+    ) -> Result<usize, SourceError> {
+        let _ = access;
+        let bytes = self.read(segment, offset, out.len() as u32)?;
+        let len = bytes.len().min(out.len());
+        out[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    /// Has bytes that will be wanted soon brought near, as far as that goes without waiting for them.
+    fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) {
+        let _ = (segment, offset, len);
+    }
 
     /// Says that these bytes, as [`SegmentSource::read`] gave them, do not fit their checksum. A source that has copies drops the one it
     /// gave, so that the next read goes to where the copy came from.

@@ -11,6 +11,8 @@
 //! fetches and checks one frame. A frame is compressed first, then sealed; its authenticated data is the seal head, the run's raw
 //! length, the frame's number and its form, none of which changes when a run is copied elsewhere.
 
+use std::cell::RefCell;
+
 use forebay_types::{Compression, limits::FRAME_SIZE};
 
 use crate::{
@@ -252,6 +254,63 @@ impl RunTable {
         }
     }
 
+    /// Raw bytes of frame `index`; 0 where the run has no such frame.
+    #[must_use]
+    pub fn raw_len(&self, index: usize) -> usize {
+        if index < self.frames.len() { FRAME_SIZE.min(self.run_len as usize - index * FRAME_SIZE) } else { 0 }
+    }
+
+    /// Whether the stored bytes of frame `index` are its raw bytes: neither compressed nor sealed.
+    #[must_use]
+    pub fn is_stored_raw(&self, index: usize) -> bool {
+        self.seal.is_none()
+            && self.frames.get(index).is_some_and(|frame| {
+                frame.form == FrameForm::Raw && frame.stored_len as usize == self.raw_len(index)
+            })
+    }
+
+    /// Checks the stored bytes of frame `index`.
+    ///
+    /// # Errors
+    /// [`FormatError`] where they are not what was written.
+    pub fn verify_frame(&self, index: usize, stored: &[u8]) -> Result<(), FormatError> {
+        let frame = self.frames.get(index).ok_or(FormatError::Truncated { what: "a frame" })?;
+        if stored.len() != frame.stored_len as usize {
+            return Err(FormatError::Truncated { what: "a frame" });
+        }
+        let found = crc32c::crc32c(stored);
+        if found != frame.crc {
+            return Err(FormatError::Checksum { what: "a frame", expected: frame.crc, found });
+        }
+        Ok(())
+    }
+
+    /// Checks, opens and decompresses frame `index` from its stored bytes into `out`, which has [`RunTable::raw_len`] bytes.
+    ///
+    /// # Errors
+    /// [`FormatError`]; `out` may then have bytes that mean nothing.
+    pub fn decode_frame_into(
+        &self,
+        index: usize,
+        stored: &[u8],
+        keys: &Keyring,
+        out: &mut [u8],
+    ) -> Result<(), FormatError> {
+        self.verify_frame(index, stored)?;
+        let frame = self.frames.get(index).ok_or(FormatError::Truncated { what: "a frame" })?;
+        if out.len() != self.raw_len(index) {
+            return Err(FormatError::invalid("a frame", format!("it has no {} bytes", out.len())));
+        }
+        match &self.seal {
+            None => decompress(frame.form, stored, out),
+            Some(head) => {
+                let context = frame_context(self.run_len, index, frame.form);
+                let opened = keys.open(head, index as u32, &context, stored)?;
+                decompress(frame.form, &opened, out)
+            }
+        }
+    }
+
     /// Checks, opens and decompresses frame `index` from its stored bytes, and appends the raw bytes to `out`.
     ///
     /// # Errors
@@ -263,47 +322,43 @@ impl RunTable {
         keys: &Keyring,
         out: &mut Vec<u8>,
     ) -> Result<(), FormatError> {
-        let frame = self.frames.get(index).ok_or(FormatError::Truncated { what: "a frame" })?;
-        if stored.len() != frame.stored_len as usize {
-            return Err(FormatError::Truncated { what: "a frame" });
-        }
-        let found = crc32c::crc32c(stored);
-        if found != frame.crc {
-            return Err(FormatError::Checksum { what: "a frame", expected: frame.crc, found });
-        }
-        let raw_len = FRAME_SIZE.min(self.run_len as usize - index * FRAME_SIZE);
-        match &self.seal {
-            None => decompress(frame.form, stored, raw_len, out),
-            Some(head) => {
-                let context = frame_context(self.run_len, index, frame.form);
-                let opened = keys.open(head, index as u32, &context, stored)?;
-                decompress(frame.form, &opened, raw_len, out)
-            }
-        }
+        let at = out.len();
+        out.resize(at + self.raw_len(index), 0);
+        self.decode_frame_into(index, stored, keys, &mut out[at..])
     }
 }
 
-fn decompress(form: FrameForm, stored: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Result<(), FormatError> {
-    let at = out.len();
+thread_local! {
+    /// What Zstandard needs to decompress, made once a thread: making it costs more than a frame.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn decompress_zstd(stored: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
+    ZSTD.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(zstd::bulk::Decompressor::new()?),
+        };
+        decompressor.decompress_to_buffer(stored, out)
+    })
+}
+
+fn decompress(form: FrameForm, stored: &[u8], out: &mut [u8]) -> Result<(), FormatError> {
     let wrong = |detail: String| FormatError::Invalid { what: "a frame", detail };
     let len = match form {
         FrameForm::Raw => {
-            out.extend_from_slice(stored);
+            if stored.len() == out.len() {
+                out.copy_from_slice(stored);
+            }
             stored.len()
         }
         FrameForm::Lz4 => {
-            out.resize(at + raw_len, 0);
-            lz4_flex::block::decompress_into(stored, &mut out[at..])
-                .map_err(|error| wrong(error.to_string()))?
+            lz4_flex::block::decompress_into(stored, out).map_err(|error| wrong(error.to_string()))?
         }
-        FrameForm::Zstd => {
-            out.resize(at + raw_len, 0);
-            zstd::bulk::decompress_to_buffer(stored, &mut out[at..])
-                .map_err(|error| wrong(error.to_string()))?
-        }
+        FrameForm::Zstd => decompress_zstd(stored, out).map_err(|error| wrong(error.to_string()))?,
     };
-    if len != raw_len {
-        return Err(wrong(format!("it has {len} bytes, not {raw_len}")));
+    if len != out.len() {
+        return Err(wrong(format!("it has {len} bytes, not {}", out.len())));
     }
     Ok(())
 }

@@ -327,13 +327,27 @@ impl Journal {
     /// # Errors
     /// [`DataError::NoSegment`], [`DataError::OutOfRange`], [`DataError::Io`].
     pub fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, DataError> {
+        let mut bytes = vec![0; len as usize];
+        self.read_into(segment, offset, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// Whether a segment is a file of the journal.
+    #[must_use]
+    pub fn has(&self, segment: SegmentId) -> bool {
+        self.files.read().contains_key(&segment)
+    }
+
+    /// The same into `out`.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    pub fn read_into(&self, segment: SegmentId, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         let file = self.files.read().get(&segment).cloned().ok_or(DataError::NoSegment { segment })?;
         let have = file.len.load(Ordering::Acquire);
-        segment_file::check_range(segment, offset, u64::from(len), have)?;
-        let mut bytes = vec![0; len as usize];
-        let in_file = self.pending.lock().read(segment, offset, &mut bytes);
-        file.file.read_exact_at(&mut bytes[..in_file], offset).map_err(io_error("read", &file.path))?;
-        Ok(bytes.into())
+        segment_file::check_range(segment, offset, out.len() as u64, have)?;
+        let in_file = self.pending.lock().read(segment, offset, out);
+        segment_file::read_into(&file.file, &file.path, offset, &mut out[..in_file])
     }
 
     /// The last record appended.

@@ -263,6 +263,29 @@ impl Streams {
         segment_file::read_at(&stream.file, &stream.path, offset, len as usize)
     }
 
+    /// The same into `out`.
+    ///
+    /// # Errors
+    /// As [`Streams::read`].
+    pub fn read_into(&self, segment: SegmentId, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
+        let stream = self.file(segment)?;
+        segment_file::check_range(segment, offset, out.len() as u64, stream.len())?;
+        segment_file::read_into(&stream.file, &stream.path, offset, out)
+    }
+
+    /// Has the kernel read bytes that will be wanted soon. False: the segment is not here.
+    pub fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) -> bool {
+        let Ok(stream) = self.file(segment) else { return false };
+        // Advice only: who reads the bytes later waits for them, or is told why not.
+        let _ = rustix::fs::fadvise(
+            &stream.file,
+            offset,
+            std::num::NonZeroU64::new(u64::from(len)),
+            rustix::fs::Advice::WillNeed,
+        );
+        true
+    }
+
     /// The segments that are here.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentId> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_data::{ReadError, RunReader, SegmentSource, SourceError};
+use forebay_data::{Access, ReadError, RunReader, SegmentSource, SourceError};
 use forebay_format::{Keyring, MasterKey, RunSealer, row::Extent, run};
 use forebay_types::{Compression, SegmentId, limits::FRAME_SIZE};
 use parking_lot::Mutex;
@@ -115,6 +115,14 @@ proptest! {
             let mut out = b"before".to_vec();
             reader.read(&extent, from, part, &mut out).expect("the bytes");
             let at = (skip + from) as usize;
+            for access in [Access::Random, Access::Nearby, Access::Sequential] {
+                let bytes = reader.read_bytes(&extent, from, part, access).expect("the bytes");
+                prop_assert!(bytes == raw[at..at + part as usize], "{part} bytes from {from} of {extent:?}");
+                let mut buffer = reader.buffer(part as usize);
+                buffer.fill(0xee);
+                reader.read_into(&extent, from, &mut buffer, access).expect("the bytes");
+                prop_assert!(buffer[..] == raw[at..at + part as usize], "{part} bytes from {from} of {extent:?}");
+            }
             prop_assert!(out[6..] == raw[at..at + part as usize], "{part} bytes from {from} of {extent:?}");
             prop_assert_eq!(&out[..6], b"before");
             prop_assert!(reader.cached_bytes() <= cache);
@@ -132,7 +140,13 @@ proptest! {
         let at = place.index(extent.stored_len as usize) as u64;
         if lasting { &memory.broken } else { &memory.flipped }.lock().push(at);
         let mut out = vec![1];
-        let outcome = reader(&memory, 0).read(&extent, 0, extent.len, &mut out);
+        let reader = reader(&memory, 0);
+        if lasting {
+            let bytes = reader.read_bytes(&extent, 0, extent.len, Access::Sequential);
+            prop_assert!(matches!(bytes, Err(ReadError::Corrupt { .. })), "{bytes:?}");
+            memory.distrusted.lock().clear();
+        }
+        let outcome = reader.read(&extent, 0, extent.len, &mut out);
         if lasting {
             let named = matches!(outcome, Err(ReadError::Corrupt { segment: SEGMENT, offset: 0, .. }));
             prop_assert!(named, "{outcome:?}");
@@ -177,6 +191,47 @@ fn a_small_run_takes_one_read_and_a_raw_one_leaves_the_cache_alone() {
     reader.read(&packed.extent, 0, 4096, &mut out).expect("bytes");
     assert_eq!(memory.reads.load(Ordering::Relaxed), 2, "the second read of it was cached");
     assert!(reader.cached_bytes() > 8192);
+}
+
+/// A reader that comes by once keeps no memory; one that comes back to a frame, or goes on in it, finds it.
+#[test]
+fn a_raw_frame_is_kept_for_those_who_come_back() {
+    let memory = Arc::new(Memory::default());
+    let Stored { raw, extent } = store(&memory, 1, 1 << 20, Compression::None, false);
+    let reader = reader(&memory, 16 << 20);
+    let read = |from: u32, len: u32, access| {
+        let before = memory.reads.load(Ordering::Relaxed);
+        let bytes = reader.read_bytes(&extent, from, len, access).expect("bytes");
+        assert!(bytes == raw[from as usize..(from + len) as usize]);
+        memory.reads.load(Ordering::Relaxed) - before
+    };
+    let frame = FRAME_SIZE as u32;
+    assert_eq!(read(3 * frame + 4096, 4096, Access::Random), 2, "table and frame");
+    let table_only = reader.cached_bytes();
+    for other in [4, 9, 15, 0] {
+        assert_eq!(read(other * frame, 4096, Access::Random), 1);
+    }
+    assert_eq!(reader.cached_bytes(), table_only, "nobody came back yet");
+    assert_eq!(read(3 * frame, 4096, Access::Random), 1, "the second time it is kept");
+    assert_eq!(read(3 * frame + 60_000, 5536, Access::Random), 0);
+    assert_eq!(read(5 * frame, 4096, Access::Sequential), 1);
+    assert_eq!(read(5 * frame + 4096, 4096, Access::Sequential), 0);
+}
+
+#[test]
+fn whole_raw_frames_take_one_read_and_no_room_in_the_cache() {
+    let memory = Arc::new(Memory::default());
+    let Stored { raw, extent } = store(&memory, 1, (1 << 20) - 100, Compression::None, false);
+    let reader = reader(&memory, 16 << 20);
+    let reads = || memory.reads.load(Ordering::Relaxed);
+    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
+    assert_eq!(reads(), 2, "the table, and all frames");
+    let table_only = reader.cached_bytes();
+    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Nearby).expect("bytes") == raw);
+    assert_eq!((reads(), reader.cached_bytes()), (3, table_only));
+    let part = reader.read_bytes(&extent, 1000, 300_000, Access::Random).expect("bytes");
+    assert!(part == raw[1000..301_000]);
+    assert_eq!(reads(), 6, "the first frame, the whole ones, the last frame");
 }
 
 /// What is used again and again stays while a scan of ten times the cache goes by.
