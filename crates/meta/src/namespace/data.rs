@@ -1,5 +1,7 @@
 //! What a file's bytes are made of.
 
+use std::sync::atomic::{Ordering, fence};
+
 use forebay_format::{
     record::StreamRun,
     row::{Extent, InodeRow, Layout, SegmentKind},
@@ -282,6 +284,9 @@ impl Namespace {
     /// # Errors
     /// [`MetaError::Stale`].
     pub fn map(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Result<Vec<Piece>, MetaError> {
+        if let Some(pieces) = self.map_cached(at, ino, from, len) {
+            return Ok(pieces);
+        }
         let owner = self.lock();
         let lineage = owner.lineage(at, None)?;
         let inode = self.inode_locked(&lineage, ino)?;
@@ -325,6 +330,39 @@ impl Namespace {
         }
         pieces.hole(end);
         Ok(pieces.list)
+    }
+
+    /// The same from the caches alone, without waiting for a turn; `None` where they do not have all of it, or a change is being taken in.
+    ///
+    /// Inode and blocks are of one moment: [`Namespace::changes`] is even and the same before and after they are looked at.
+    fn map_cached(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Option<Vec<Piece>> {
+        let before = self.changes.load(Ordering::Acquire);
+        let inode = self.inodes.get(&(at, ino)).filter(|_| before.is_multiple_of(2))?;
+        let end = from.saturating_add(len).min(inode.row.size);
+        let mut pieces = Pieces { at: from, end: end.max(from), list: Vec::new() };
+        let block_size = u64::from(self.block_size);
+        match inode.row.layout {
+            Layout::Empty => {}
+            Layout::Inline => return None,
+            Layout::Single(block, offset, extent) => {
+                pieces.extent(u64::from(block) * block_size + u64::from(offset), extent);
+            }
+            Layout::Extents => {
+                for block in from / block_size..end.div_ceil(block_size) {
+                    // Only a look at the rows skips a hole that is many blocks long.
+                    let placed =
+                        self.blocks.get(&(at, ino, block as u32)).filter(|placed| !placed.is_empty())?;
+                    for placed in placed.iter() {
+                        pieces.extent(block * block_size + u64::from(placed.offset), placed.extent);
+                    }
+                }
+            }
+        }
+        fence(Ordering::Acquire);
+        (self.changes.load(Ordering::Relaxed) == before).then(|| {
+            pieces.hole(end);
+            pieces.list
+        })
     }
 
     /// The block after `block`; after an empty one the next that has rows, so that a huge hole costs nothing.

@@ -27,7 +27,7 @@ use forebay_format::{
 };
 use forebay_types::{Epoch, FileKind, Generation, Ino, SegmentId, Sequence, SubvolumeId};
 use parking_lot::{Mutex, MutexGuard};
-use quick_cache::sync::Cache;
+use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use attrs::{SetAttr, SetTime, WriteAttr};
@@ -53,11 +53,23 @@ use crate::{
 
 const INODES_CACHED: usize = 100_000;
 const BLOCKS_CACHED: usize = 50_000;
+/// Bytes that the extents of cached blocks may take.
+const BLOCK_BYTES: u64 = 32 << 20;
 const RUNS_CACHED: usize = 4096;
 const RUN_LEN: u16 = 1 << Ino::RUN_BITS;
 
 /// A block of a file of a subvolume.
 type BlockKey = (SubvolumeId, Ino, u32);
+
+/// Bytes that a cached block takes.
+#[derive(Clone, Debug)]
+struct BlockCost;
+
+impl Weighter<BlockKey, Arc<[Placed]>> for BlockCost {
+    fn weight(&self, _: &BlockKey, placed: &Arc<[Placed]>) -> u64 {
+        (128 + size_of_val::<[Placed]>(placed)) as u64
+    }
+}
 
 /// The owner of a volume's metadata: all changes go through it, one after the other.
 pub struct Namespace {
@@ -67,8 +79,10 @@ pub struct Namespace {
     log: Arc<dyn Log>,
     segment_numbers: Arc<AtomicU64>,
     turn: Mutex<Owner>,
+    /// Odd while the caches are brought up to date with a change: what is in two of them may then be of two moments.
+    changes: AtomicU64,
     inodes: Cache<(SubvolumeId, Ino), Arc<Inode>>,
-    blocks: Cache<BlockKey, Arc<[Placed]>>,
+    blocks: Cache<BlockKey, Arc<[Placed]>, BlockCost>,
     runs: Cache<(SubvolumeId, Ino), (u64, u16)>,
 }
 
@@ -207,8 +221,9 @@ impl Namespace {
             log,
             segment_numbers,
             turn: Mutex::new(owner),
+            changes: AtomicU64::new(0),
             inodes: Cache::new(INODES_CACHED),
-            blocks: Cache::new(BLOCKS_CACHED),
+            blocks: Cache::with_weighter(BLOCKS_CACHED, BLOCK_BYTES, BlockCost),
             runs: Cache::new(RUNS_CACHED),
         })
     }
@@ -337,6 +352,7 @@ impl Namespace {
             owner.segments.note(id, candidate);
         }
         self.rows.apply(changes.rows);
+        self.changes.fetch_add(1, Ordering::AcqRel);
         for (ino, inode) in inodes {
             match inode {
                 Some(inode) => self.inodes.insert((subvolume, ino), inode),
@@ -358,6 +374,7 @@ impl Namespace {
                 self.blocks.clear();
             }
         }
+        self.changes.fetch_add(1, Ordering::Release);
         owner.last = sequence;
     }
 
