@@ -13,6 +13,7 @@ pub const VERSION_LEN: usize = 4;
 
 const INODE: u8 = b'i';
 const INLINE: u8 = b'b';
+const CUTS: u8 = b'c';
 const DIRECTORY: u8 = b'm';
 const DENTRY: u8 = b'd';
 const EXTENT: u8 = b'e';
@@ -42,7 +43,7 @@ pub enum Key {
     Subvolume(SubvolumeId),
     /// How much of the journal the rows contain.
     Applied,
-    /// An inode without a name whose extents are still to be removed.
+    /// An inode of which something is still to be removed: it has no name, or rows of extents that are cut off ([`Item::Cuts`]).
     Orphan(SubvolumeId, Ino),
     /// An object to be deleted, by epoch and number.
     Garbage(u64, u64),
@@ -57,6 +58,8 @@ pub enum Item {
     Inode(Ino),
     /// Data of a tiny file, or the target of a symbolic link.
     Inline(Ino),
+    /// Ranges of blocks whose extents are gone, although rows of them may be left.
+    Cuts(Ino),
     /// Times and counts of a directory.
     Directory(Ino),
     /// An entry of a directory.
@@ -74,6 +77,7 @@ impl Item {
         match self {
             Item::Inode(ino) => head(subvolume, INODE, *ino, VERSION_LEN),
             Item::Inline(ino) => head(subvolume, INLINE, *ino, VERSION_LEN),
+            Item::Cuts(ino) => head(subvolume, CUTS, *ino, VERSION_LEN),
             Item::Directory(ino) => head(subvolume, DIRECTORY, *ino, VERSION_LEN),
             Item::Dentry(parent, name) => named(subvolume, DENTRY, *parent, name),
             Item::Extent(ino, block, offset) => {
@@ -269,6 +273,7 @@ fn versioned(subvolume: SubvolumeId, tag: u8, from: &mut Decoder<'_>) -> Result<
     let item = match tag {
         INODE => Item::Inode(ino),
         INLINE => Item::Inline(ino),
+        CUTS => Item::Cuts(ino),
         DIRECTORY => Item::Directory(ino),
         DENTRY => Item::Dentry(ino, name(from)?),
         EXTENT => Item::Extent(ino, be32(from)?, be32(from)?),

@@ -158,6 +158,8 @@ pub struct InodeRow {
     pub parent: Ino,
     /// Whether it has extended attributes (ACLs are such).
     pub has_xattrs: bool,
+    /// Whether it has a [`CutsRow`]: then extents that are gone may still have rows, and `allocated` counts them until they have none.
+    pub has_cuts: bool,
     /// Where its data is.
     pub layout: Layout,
 }
@@ -168,6 +170,7 @@ impl InodeRow {
     const SAME_BTIME: u8 = 4;
     const XATTRS: u8 = 8;
     const LAYOUT: u8 = 4;
+    const CUTS: u8 = 128;
 }
 
 impl Row for InodeRow {
@@ -185,6 +188,7 @@ impl Row for InodeRow {
             | same(self.atime == self.mtime, Self::SAME_ATIME)
             | same(self.btime == self.mtime, Self::SAME_BTIME)
             | same(self.has_xattrs, Self::XATTRS)
+            | same(self.has_cuts, Self::CUTS)
             | layout << Self::LAYOUT);
         to.varint(u64::from(self.kind.mode_bits() | u32::from(self.mode)));
         to.varint(u64::from(self.nlink));
@@ -227,7 +231,7 @@ impl Row for InodeRow {
         let (ctime, atime, btime) =
             (other(Self::SAME_CTIME)?, other(Self::SAME_ATIME)?, other(Self::SAME_BTIME)?);
         let (size, allocated, rdev) = (from.varint()?, from.varint()?, from.varint32()?);
-        let layout = match flags >> Self::LAYOUT {
+        let layout = match (flags & !Self::CUTS) >> Self::LAYOUT {
             0 => Layout::Empty,
             1 => Layout::Inline,
             2 => Layout::Single(from.varint32()?, from.varint32()?, Extent::take(&mut from)?),
@@ -237,6 +241,7 @@ impl Row for InodeRow {
         from.end()?;
         let mode = (mode & 0o7777) as u16;
         let has_xattrs = flags & Self::XATTRS != 0;
+        let has_cuts = flags & Self::CUTS != 0;
         Ok(InodeRow {
             kind,
             mode,
@@ -252,6 +257,7 @@ impl Row for InodeRow {
             btime,
             parent,
             has_xattrs,
+            has_cuts,
             layout,
         })
     }
@@ -339,6 +345,58 @@ impl Row for BytesRow {
         let mut from = Decoder::new(bytes, "a row of bytes");
         version(&mut from, "a row of bytes", 1)?;
         Ok(BytesRow(from.rest().to_vec()))
+    }
+}
+
+/// Blocks of a file, from `first` to `last`, whose extents are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The first block.
+    pub first: u32,
+    /// The last block; not below `first`.
+    pub last: u32,
+}
+
+/// What was cut off a file: rows of extents in these blocks are not shown. At least one cut, in ascending order, with at least one block
+/// between two of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CutsRow(pub Vec<Cut>);
+
+impl Row for CutsRow {
+    fn encode_to(&self, to: &mut Vec<u8>) {
+        let to = &mut Encoder(to);
+        to.u8(1);
+        to.varint(self.0.len() as u64);
+        debug_assert!(self.0.windows(2).all(|pair| u64::from(pair[0].last) + 1 < u64::from(pair[1].first)));
+        let mut free = 0;
+        for Cut { first, last } in &self.0 {
+            to.varint(u64::from(*first).saturating_sub(free));
+            to.varint(u64::from(last.saturating_sub(*first)));
+            free = u64::from(*last) + 2;
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<CutsRow, FormatError> {
+        const WHAT: &str = "the cuts of a file";
+        let mut from = Decoder::new(bytes, WHAT);
+        version(&mut from, WHAT, 1)?;
+        let count = from.varint()?;
+        if count == 0 {
+            return Err(FormatError::invalid(WHAT, "there are none"));
+        }
+        let mut cuts = Vec::new();
+        let mut free = 0u64;
+        for _ in 0..count {
+            let first = free.saturating_add(from.varint()?);
+            let last = first.saturating_add(from.varint()?);
+            free = last.saturating_add(2);
+            match (u32::try_from(first), u32::try_from(last)) {
+                (Ok(first), Ok(last)) => cuts.push(Cut { first, last }),
+                _ => return Err(FormatError::invalid(WHAT, format!("no file has a block {last}"))),
+            }
+        }
+        from.end()?;
+        Ok(CutsRow(cuts))
     }
 }
 

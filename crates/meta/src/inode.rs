@@ -1,4 +1,4 @@
-use forebay_format::row::{DirectoryRow, InodeRow};
+use forebay_format::row::{Cut, DirectoryRow, InodeRow};
 use forebay_types::{Attr, FileKind, Ino};
 
 /// An inode as the namespace knows it.
@@ -10,6 +10,8 @@ pub struct Inode {
     pub row: InodeRow,
     /// Times and counts, of a directory.
     pub directory: Option<DirectoryRow>,
+    /// Blocks whose rows of extents are not shown. A file that is not laid out in extents has such rows only there.
+    pub(crate) cuts: Vec<Cut>,
     /// Whether the row is one of the head's generation, so that the next change replaces it.
     pub(crate) row_at_head: bool,
 }
@@ -31,7 +33,8 @@ impl Inode {
             gid: row.gid,
             rdev: row.rdev,
             size: row.size,
-            allocated: row.allocated,
+            // What is cut off is stored until it is removed, but no file has more data than bytes.
+            allocated: if row.has_cuts { row.allocated.min(row.size) } else { row.allocated },
             atime: row.atime,
             mtime: row.mtime,
             ctime: row.ctime,

@@ -8,6 +8,7 @@
 //! before the engine gets the checkpoint; a journal file is removed only after the checkpoint that contains its records.
 
 mod blocks;
+mod cuts;
 mod embedded;
 mod engine;
 mod error;
@@ -16,6 +17,7 @@ mod journal_tail;
 mod log;
 mod memory;
 mod namespace;
+mod orphans;
 mod rows;
 mod segments;
 mod tree;

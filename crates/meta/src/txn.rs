@@ -6,8 +6,8 @@ use forebay_format::{
     key::{self, Item, Key},
     record::{Changes, StreamRun},
     row::{
-        BytesRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, Row, SegmentKind, SegmentRow,
-        SegmentState, SubvolumeRow, TOMBSTONE,
+        BytesRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, Row, SegmentKind,
+        SegmentRow, SegmentState, SubvolumeRow, TOMBSTONE,
     },
 };
 use forebay_types::{Generation, Ino, SegmentId, SubvolumeId, Timespec};
@@ -15,12 +15,13 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     blocks::{self, Placed},
+    cuts,
     error::MetaError,
     inode::Inode,
     log::Place,
     namespace::{Namespace, Owner},
     segments::Candidate,
-    tree::Lineage,
+    tree::{Lineage, Version},
 };
 
 /// An inode that the operation reads or changes.
@@ -31,6 +32,7 @@ pub(crate) struct InodeEdit {
     before: Option<(InodeRow, bool)>,
     row_changed: bool,
     directory_changed: bool,
+    cuts_changed: bool,
     removed: bool,
 }
 
@@ -42,6 +44,8 @@ struct BlockEdit {
     /// As the rows have it; empty where the inode's own row has the extent.
     before: Arc<[Placed]>,
     now: Vec<Placed>,
+    /// Whether the block is in a cut, so that rows of it may be there that `before` does not have.
+    hidden: bool,
 }
 
 impl BlockEdit {
@@ -91,6 +95,9 @@ pub(crate) struct Txn<'a> {
     /// Blocks that the lists of the segments themselves will name.
     named: FxHashSet<(SegmentId, Ino, u32)>,
     stale: Vec<(Ino, u32)>,
+    /// Blocks of which rows in a cut were removed.
+    cleaned: Vec<(Ino, u32)>,
+    listed: Vec<(Ino, bool)>,
 }
 
 /// A block of a file, and what its rows now have; `None` where they no longer tell.
@@ -106,6 +113,8 @@ pub(crate) struct Finished {
     pub(crate) subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
     /// Blocks of which older versions were changed: what the caches have of them, also for clones, is not true any more.
     pub(crate) stale: Vec<(Ino, u32)>,
+    /// Inodes that are orphans from now on, or no longer.
+    pub(crate) listed: Vec<(Ino, bool)>,
 }
 
 impl<'a> Txn<'a> {
@@ -133,6 +142,8 @@ impl<'a> Txn<'a> {
             subvolumes: Vec::new(),
             named: FxHashSet::default(),
             stale: Vec::new(),
+            cleaned: Vec::new(),
+            listed: Vec::new(),
         })
     }
 
@@ -153,6 +164,7 @@ impl<'a> Txn<'a> {
             before,
             row_changed: false,
             directory_changed: false,
+            cuts_changed: false,
             removed: false,
         });
         let last = self.inodes.len() - 1;
@@ -177,6 +189,45 @@ impl<'a> Txn<'a> {
         Ok(directory)
     }
 
+    /// The cuts of a file, to be changed.
+    pub(crate) fn cuts_mut(&mut self, ino: Ino) -> Result<&mut Vec<Cut>, MetaError> {
+        let edit = self.edit(ino)?;
+        edit.row_changed = true;
+        edit.cuts_changed = true;
+        Ok(&mut edit.inode.cuts)
+    }
+
+    /// Takes all extents of these blocks away, in one row. What their rows refer to stays in use until [`Txn::clean_extent`].
+    pub(crate) fn cut(&mut self, ino: Ino, cut: Cut) -> Result<(), MetaError> {
+        for edit in &mut self.blocks {
+            if edit.ino == ino && (cut.first..=cut.last).contains(&edit.block) {
+                edit.now.clear();
+            }
+        }
+        cuts::add(self.cuts_mut(ino)?, cut);
+        Ok(())
+    }
+
+    /// Removes the row of an extent that is in a cut. Returns the bytes that it had.
+    pub(crate) fn clean_extent(
+        &mut self,
+        ino: Ino,
+        (block, offset): (u32, u32),
+        version: &Version,
+    ) -> Result<u64, MetaError> {
+        let item = Item::Extent(ino, block, offset);
+        let extent = Extent::decode(&version.value)
+            .map_err(|source| MetaError::damaged(format!("{item:?}"), source))?;
+        self.delete(&item)?;
+        if version.at_head {
+            self.count_live(extent.segment, -i64::from(extent.len));
+        }
+        if self.cleaned.last() != Some(&(ino, block)) {
+            self.cleaned.push((ino, block));
+        }
+        Ok(u64::from(extent.len))
+    }
+
     /// Adds an inode that is new.
     pub(crate) fn add_inode(&mut self, inode: Inode) {
         let directory_changed = inode.directory.is_some();
@@ -185,6 +236,7 @@ impl<'a> Txn<'a> {
             before: None,
             row_changed: true,
             directory_changed,
+            cuts_changed: false,
             removed: false,
         });
     }
@@ -302,18 +354,19 @@ impl<'a> Txn<'a> {
     }
 
     fn load_block(&mut self, ino: Ino, block: u32) -> Result<usize, MetaError> {
-        let (before, now): (Arc<[Placed]>, Vec<Placed>) = match self.inode(ino)?.row.layout {
-            Layout::Empty | Layout::Inline => (Arc::default(), Vec::new()),
+        let inode = self.inode(ino)?;
+        let (layout, hidden) = (inode.row.layout, cuts::around(&inode.cuts, block).is_some());
+        let (before, now): (Arc<[Placed]>, Vec<Placed>) = match layout {
             Layout::Single(at, offset, extent) if at == block => {
                 (Arc::default(), vec![Placed { offset, extent, at_head: false }])
             }
-            Layout::Single(..) => (Arc::default(), Vec::new()),
-            Layout::Extents => {
+            Layout::Extents if !hidden => {
                 let rows = self.ns.block_locked(&self.lineage, ino, block)?;
                 (Arc::clone(&rows), rows.to_vec())
             }
+            _ => (Arc::default(), Vec::new()),
         };
-        self.blocks.push(BlockEdit { ino, block, before, now });
+        self.blocks.push(BlockEdit { ino, block, before, now, hidden });
         Ok(self.blocks.len() - 1)
     }
 
@@ -340,15 +393,15 @@ impl<'a> Txn<'a> {
             let counters = self.ns.counters(self.owner);
             self.put_plain(&Key::Counters, Some(counters.encode()));
         }
-        let blocks = blocks
-            .into_iter()
-            .map(|edit| {
+        let cleaned = std::mem::take(&mut self.cleaned).into_iter().map(|(ino, block)| (ino, block, None));
+        let blocks = cleaned
+            .chain(blocks.into_iter().map(|edit| {
                 let in_rows = inodes.iter().any(|(ino, inode)| {
                     *ino == edit.ino
                         && inode.as_ref().is_some_and(|inode| inode.row.layout == Layout::Extents)
                 });
                 (edit.ino, edit.block, in_rows.then(|| edit.into_stored()))
-            })
+            }))
             .collect();
         Ok(Finished {
             changes: self.changes,
@@ -358,6 +411,7 @@ impl<'a> Txn<'a> {
             segments: self.segments,
             subvolumes: self.subvolumes,
             stale: self.stale,
+            listed: self.listed,
         })
     }
 
@@ -383,10 +437,15 @@ impl<'a> Txn<'a> {
                 (true, Some((block, only)), None) => Layout::Single(block, only.offset, only.extent),
                 (true, Some(_), Some(_)) => Layout::Extents,
             };
-            let before: u64 = match layout {
+            if settled == Layout::Extents {
+                self.uncover(ino)?;
+            }
+            let single = match layout {
                 Layout::Single(_, _, extent) => u64::from(extent.len),
-                _ => edits().map(|edit| blocks::bytes(&edit.before)).sum(),
+                _ => 0,
             };
+            let edits = || self.blocks.iter().filter(|edit| edit.ino == ino);
+            let before = single + edits().map(|edit| blocks::bytes(&edit.before)).sum::<u64>();
             let now: u64 = edits().map(|edit| blocks::bytes(&edit.now)).sum();
             let row = self.inode(ino)?.row;
             let allocated = (row.allocated + now).saturating_sub(before);
@@ -399,6 +458,25 @@ impl<'a> Txn<'a> {
                 let row = self.row_mut(ino)?;
                 (row.allocated, row.layout) = (allocated, settled);
             }
+        }
+        Ok(())
+    }
+
+    /// Takes blocks that get rows out of the cuts: the rows that a cut has hidden are removed along with it.
+    fn uncover(&mut self, ino: Ino) -> Result<(), MetaError> {
+        if self.inode(ino)?.cuts.is_empty() {
+            return Ok(());
+        }
+        for at in 0..self.blocks.len() {
+            let BlockEdit { ino: of, block, ref now, hidden, .. } = self.blocks[at];
+            if of != ino || now.is_empty() || cuts::around(&self.inode(ino)?.cuts, block).is_none() {
+                continue;
+            }
+            if hidden {
+                self.blocks[at].before = self.ns.read_block(&self.lineage, ino, block)?.into();
+                self.blocks[at].hidden = false;
+            }
+            cuts::remove(self.cuts_mut(ino)?, block);
         }
         Ok(())
     }
@@ -440,8 +518,11 @@ impl<'a> Txn<'a> {
     }
 
     fn write_inode(&mut self, edit: InodeEdit) -> Result<(Ino, Option<Arc<Inode>>), MetaError> {
-        let InodeEdit { mut inode, before, row_changed, directory_changed, removed } = edit;
+        let InodeEdit { mut inode, before, row_changed, directory_changed, cuts_changed, removed } = edit;
         let ino = inode.ino;
+        if removed || row_changed {
+            self.list(&inode, before.map(|(row, _)| row), removed);
+        }
         if let Some((InodeRow { layout: Layout::Single(_, _, old), .. }, true)) = before
             && (removed || row_changed)
         {
@@ -453,8 +534,18 @@ impl<'a> Txn<'a> {
                 if inode.directory.is_some() {
                     self.delete(&Item::Directory(ino))?;
                 }
+                if before.is_some_and(|(row, _)| row.has_cuts) {
+                    self.delete(&Item::Cuts(ino))?;
+                }
             }
             return Ok((ino, None));
+        }
+        if cuts_changed {
+            inode.row.has_cuts = !inode.cuts.is_empty();
+            match inode.row.has_cuts {
+                true => self.put(&Item::Cuts(ino), CutsRow(inode.cuts.clone()).encode()),
+                false => self.delete(&Item::Cuts(ino))?,
+            }
         }
         if row_changed {
             let was = before.map(|(row, _)| row.layout);
@@ -471,6 +562,26 @@ impl<'a> Txn<'a> {
             self.put(&Item::Directory(ino), directory.encode());
         }
         Ok((ino, Some(Arc::new(inode))))
+    }
+
+    /// Lists an inode that has become an orphan, or takes it off the list: an orphan has no name, or cuts. One that only shows what the
+    /// subvolume was cloned from is none before it gets a row here.
+    fn list(&mut self, inode: &Inode, before: Option<InodeRow>, removed: bool) {
+        let (ino, at) = (inode.ino, self.subvolume);
+        let listed = self.owner.orphans.is_listed((at, ino));
+        let orphan = !removed && (inode.row.nlink == 0 || !inode.cuts.is_empty());
+        let was_nameless = before.is_some_and(|row| row.nlink == 0);
+        let joins = orphan && (!inode.cuts.is_empty() || !was_nameless);
+        if (joins && !listed) || (listed && !orphan) {
+            self.put_plain(&Key::Orphan(at, ino), joins.then(Vec::new));
+            self.listed.push((ino, joins));
+        }
+    }
+
+    /// Takes an inode that is gone off the list of orphans.
+    pub(crate) fn forget_orphan(&mut self, ino: Ino) {
+        self.put_plain(&Key::Orphan(self.subvolume, ino), None);
+        self.listed.push((ino, false));
     }
 
     /// Puts inline data, or a link's target.

@@ -44,6 +44,8 @@ pub struct Status {
     pub metadata_bytes: u64,
     /// The last record of the journal, and the last one that the engine contains.
     pub journal_last: u64,
+    /// Files of which something that nobody sees any more is still to be removed: a large one that was deleted or truncated.
+    pub uncleaned_files: u64,
     /// Bytes of rows that wait for the next checkpoint.
     pub pending_metadata_bytes: u64,
     /// Background work that is going wrong, in words; empty when all is well.
@@ -128,6 +130,7 @@ impl Volume {
             garbage_bytes: sum(&|row| if stored(row) { row.raw.saturating_sub(row.live) } else { 0 }),
             metadata_bytes: forebay_meta::Engine::size_on_disk(self.engine.as_ref()),
             journal_last: self.ns.last().0,
+            uncleaned_files: self.ns.uncleaned_count() as u64,
             pending_metadata_bytes: self.ns.pending_bytes() as u64,
             troubles: self.upkeep.troubles(),
             bucket: self.remote.as_ref().map(|remote| BucketStatus {

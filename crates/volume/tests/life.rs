@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use forebay_meta::{NewInode, WriteAttr};
+use forebay_meta::{NewInode, SetAttr, WriteAttr};
 use forebay_types::{Compression, Encryption, FileKind, Ino, SubvolumeId};
 use forebay_volume::{CreateOptions, OpenOptions, ReadPiece, Volume, create};
 
@@ -238,4 +242,70 @@ fn a_tiny_file_made_huge_is_copied_in_pieces() {
     let copied = volume.copy_range((source, 0), (target, 0), 1 << 32, WriteAttr::default()).unwrap();
     assert!((4..=1 << 20).contains(&copied), "{copied}");
     assert!(read(&volume, target).starts_with(b"tiny\0"));
+}
+
+#[test]
+fn a_large_file_that_is_cut_is_cleaned_after_stops_in_between() {
+    const EXTENTS: u64 = 1500;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    let volume = new_volume(&root, &CreateOptions::default());
+    let ino = volume.namespace().make(AT, Ino::ROOT, b"large", &file()).unwrap().ino;
+    for index in 0..EXTENTS {
+        volume.write(ino, index * 8192, &pattern(index, 1000), WriteAttr::default()).unwrap();
+    }
+    volume.drain(&mut |_| {}).unwrap();
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    volume.set_attr(ino, &size(300)).unwrap();
+    volume.set_attr(ino, &size(EXTENTS * 8192)).unwrap();
+    let mut expected = vec![0; EXTENTS as usize * 8192];
+    expected[..300].copy_from_slice(&pattern(0, 1000)[..300]);
+    let at = 9 << 20;
+    let fresh = pattern(99, 2000);
+    volume.write(ino, at as u64, &fresh, WriteAttr::default()).unwrap();
+    expected[at..at + 2000].copy_from_slice(&fresh);
+    assert_eq!(volume.status().uncleaned_files, 1);
+    assert!(read(&volume, ino) == expected);
+    volume.sync().unwrap();
+    drop(volume);
+
+    let volume = Volume::open(&root, &by_hand()).unwrap();
+    assert!(read(&volume, ino) == expected);
+    volume.namespace().clean(AT, ino).unwrap();
+    assert!(read(&volume, ino) == expected);
+    volume.close().unwrap();
+    drop(volume);
+
+    let volume = Volume::open(&root, &by_hand()).unwrap();
+    assert!(read(&volume, ino) == expected);
+    volume.drain(&mut |_| {}).unwrap();
+    assert!(read(&volume, ino) == expected);
+    let status = volume.status();
+    assert_eq!((status.uncleaned_files, status.live_bytes), (0, 2300));
+    assert!(volume.namespace().orphans().unwrap().is_empty());
+    volume.namespace().unlink(AT, Ino::ROOT, b"large", &|_| false).unwrap();
+    volume.drain(&mut |_| {}).unwrap();
+    assert_eq!(volume.status().live_bytes, 0);
+}
+
+#[test]
+fn background_work_removes_a_large_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    create(&root, &CreateOptions::default()).unwrap();
+    let volume = Volume::open(&root, &OpenOptions::default()).unwrap();
+    let ino = volume.namespace().make(AT, Ino::ROOT, b"large", &file()).unwrap().ino;
+    for index in 0..1500 {
+        volume.write(ino, index * 8192, &pattern(index, 1100), WriteAttr::default()).unwrap();
+    }
+    let removed = volume.namespace().unlink(AT, Ino::ROOT, b"large", &|_| false).unwrap();
+    assert!(removed.orphan);
+    volume.purge(ino);
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while volume.status().uncleaned_files > 0 || !volume.namespace().orphans().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(volume.status().live_bytes, 0);
+    volume.close().unwrap();
 }

@@ -172,6 +172,10 @@ fn for_people(status: &Value) -> String {
             join(&[
                 label(bytes("metadata_bytes"), "on disk"),
                 label(bytes("pending_metadata_bytes"), "wait for a checkpoint"),
+                label(
+                    text("uncleaned_files").filter(|_| status["uncleaned_files"] != 0),
+                    "files with deleted data that is still to be removed",
+                ),
             ]),
         ),
         ("open", label(text("open_handles"), "files and directories")),

@@ -62,7 +62,7 @@ fn answer(life: &Life, mut stream: &TcpStream) -> io::Result<()> {
 fn text(life: &Life) -> String {
     let mut text = life.stats.prometheus();
     let status = life.volume.status();
-    let gauges: [(&str, &str, u64); 13] = [
+    let gauges: [(&str, &str, u64); 14] = [
         ("live_bytes", "Raw bytes in use.", status.live_bytes),
         ("dirty_bytes", "Raw bytes in use that the store does not have yet.", status.dirty_bytes),
         ("journal_bytes", "Raw bytes in use in the journal.", status.journal_bytes),
@@ -77,6 +77,7 @@ fn text(life: &Life) -> String {
             "Bytes of rows that wait for a checkpoint.",
             status.pending_metadata_bytes,
         ),
+        ("uncleaned_files", "Files with deleted data that is still to be removed.", status.uncleaned_files),
         ("troubles", "Kinds of background work that fail.", status.troubles.len() as u64),
         ("open_handles", "Open files and directories.", life.vfs.open_handles()),
         ("uptime_seconds", "Seconds since the mount.", life.began.elapsed().as_secs()),

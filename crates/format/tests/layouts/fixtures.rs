@@ -9,8 +9,8 @@ use forebay_format::{
     key::{Item, Key},
     record::{Changes, FileHead, RecordHead, StreamRun},
     row::{
-        AppliedRow, BytesRow, CountersRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef, Row,
-        SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
+        AppliedRow, BytesRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout,
+        ObjectRef, Row, SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
     },
     run::{self, RunTable},
     stream,
@@ -95,9 +95,12 @@ fn rows() {
         btime: time(1_790_000_000),
         parent: Ino(0x1000),
         has_xattrs: true,
+        has_cuts: false,
         layout: Layout::Single(5, 65536, extent()),
     };
     row("inode", &inode);
+    row("inode-cut", &InodeRow { has_cuts: true, layout: Layout::Extents, ..inode });
+    row("cuts", &CutsRow(vec![Cut { first: 0, last: 4 }, Cut { first: 300, last: u32::MAX }]));
     row("extent", &extent());
     row("directory", &DirectoryRow { entries: 1_000_000, directories: 3, mtime: time(7), ctime: time(8) });
     row("dentry", &DentryRow { ino: Ino(0x1001), kind: FileKind::Symlink });
@@ -121,6 +124,7 @@ fn keys() {
     for (name, key) in [
         ("key-inode", versioned(Item::Inode(ino))),
         ("key-inline", versioned(Item::Inline(ino))),
+        ("key-cuts", versioned(Item::Cuts(ino))),
         ("key-directory", versioned(Item::Directory(ino))),
         ("key-dentry", versioned(Item::Dentry(ino, b"a name".to_vec()))),
         ("key-extent", versioned(Item::Extent(ino, 5, 65536))),

@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 
 use forebay_format::row::{
-    AppliedRow, BytesRow, CountersRow, DentryRow, DirectoryRow, Extent, InodeRow, Row, SegmentRow,
+    AppliedRow, BytesRow, CountersRow, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Row, SegmentRow,
     SubvolumeRow,
 };
 use proptest::prelude::*;
@@ -28,6 +28,8 @@ proptest! {
     #[test]
     fn extents(row in values::extent()) { check(&row)?; }
     #[test]
+    fn cuts(row in values::cuts()) { check(&row)?; }
+    #[test]
     fn directories(row in values::directory()) { check(&row)?; }
     #[test]
     fn dentries(row in values::dentry()) { check(&row)?; }
@@ -51,6 +53,10 @@ proptest! {
         drop(Extent::decode(&bytes));
         drop(DirectoryRow::decode(&bytes));
         drop(DentryRow::decode(&bytes));
+        if let Ok(row) = CutsRow::decode(&bytes) {
+            prop_assert!(row.0.iter().all(|cut| cut.first <= cut.last));
+            prop_assert!(row.0.windows(2).all(|pair| pair[0].last + 1 < pair[1].first));
+        }
         drop(SegmentRow::decode(&bytes));
         drop(CountersRow::decode(&bytes));
         drop(SubvolumeRow::decode(&bytes));
@@ -76,6 +82,16 @@ fn an_extent_outside_its_run_is_refused() {
 }
 
 #[test]
+fn cuts_that_no_file_has_are_refused() {
+    use forebay_format::row::Cut;
+    assert_eq!(CutsRow::decode(&[1, 1, 3, 2]), Ok(CutsRow(vec![Cut { first: 3, last: 5 }])));
+    assert!(CutsRow::decode(&[1, 0]).is_err(), "none");
+    assert!(CutsRow::decode(&[1, 2, 3, 2]).is_err(), "fewer than it says");
+    assert!(CutsRow::decode(&[1, 1, 0, 0x80, 0x80, 0x80, 0x80, 0x10]).is_err(), "a block beyond all");
+    assert!(CutsRow::decode(&[1, 2, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0]).is_err(), "one behind the last");
+}
+
+#[test]
 fn the_common_inode_is_small() {
     use forebay_types::{FileKind, Ino, Timespec};
     let time = Timespec { secs: 1_790_000_000, nanos: 123_456_789 };
@@ -94,6 +110,7 @@ fn the_common_inode_is_small() {
         btime: time,
         parent: Ino(4097),
         has_xattrs: false,
+        has_cuts: false,
         layout: forebay_format::row::Layout::Empty,
     };
     assert!(row.encode().len() <= 32, "{} bytes", row.encode().len());

@@ -5,8 +5,8 @@ use forebay_format::{
     key::{Item, Key},
     record::{Changes, StreamRun},
     row::{
-        AppliedRow, CountersRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef, SegmentKind,
-        SegmentRow, SegmentState, SubvolumeRow,
+        AppliedRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef,
+        SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
     },
 };
 use forebay_types::{
@@ -47,6 +47,7 @@ pub fn item() -> impl Strategy<Value = Item> {
         ino().prop_map(Item::Inode),
         ino().prop_map(Item::Inline),
         ino().prop_map(Item::Directory),
+        ino().prop_map(Item::Cuts),
         (ino(), name()).prop_map(|(ino, name)| Item::Dentry(ino, name)),
         (ino(), number32(), number32()).prop_map(|(ino, block, offset)| Item::Extent(ino, block, offset)),
         (ino(), name()).prop_map(|(ino, name)| Item::Xattr(ino, name)),
@@ -97,8 +98,9 @@ fn layout() -> impl Strategy<Value = Layout> {
 pub fn inode() -> impl Strategy<Value = InodeRow> {
     let times = prop_oneof![time().prop_map(|time| [time; 4]), [time(), time(), time(), time()],];
     let numbers = (number32(), number32(), number32(), number32(), number(), number(), number());
-    (kind(), 0..0o10000u16, times, numbers, any::<bool>(), layout()).prop_map(
-        |(kind, mode, [atime, mtime, ctime, btime], numbers, has_xattrs, layout)| {
+    let flags = (any::<bool>(), any::<bool>());
+    (kind(), 0..0o10000u16, times, numbers, flags, layout()).prop_map(
+        |(kind, mode, [atime, mtime, ctime, btime], numbers, (has_xattrs, has_cuts), layout)| {
             let (nlink, uid, gid, rdev, size, allocated, parent) = numbers;
             let parent = Ino(parent);
             InodeRow {
@@ -116,10 +118,28 @@ pub fn inode() -> impl Strategy<Value = InodeRow> {
                 btime,
                 parent,
                 has_xattrs,
+                has_cuts,
                 layout,
             }
         },
     )
+}
+
+pub fn cuts() -> impl Strategy<Value = CutsRow> {
+    let part = || prop_oneof![0..3u32, any::<u32>()];
+    vec((part(), part()), 1..5).prop_map(|parts| {
+        let (mut cuts, mut free) = (Vec::new(), 0u32);
+        for (gap, more) in parts {
+            let first = free.saturating_add(gap);
+            let last = first.saturating_add(more);
+            cuts.push(Cut { first, last });
+            match last.checked_add(2) {
+                Some(next) => free = next,
+                None => break,
+            }
+        }
+        CutsRow(cuts)
+    })
 }
 
 pub fn directory() -> impl Strategy<Value = DirectoryRow> {

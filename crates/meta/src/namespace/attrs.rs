@@ -7,7 +7,7 @@ use forebay_types::{
 };
 
 use super::Namespace;
-use crate::{blocks, error::MetaError, inode::Inode, log::Urgency, txn::Txn};
+use crate::{error::MetaError, inode::Inode, log::Urgency, txn::Txn};
 
 /// A time to be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,9 @@ impl Namespace {
     /// what has none.
     pub fn set_attr(&self, at: SubvolumeId, ino: Ino, set: &SetAttr) -> Result<Inode, MetaError> {
         let urgency = if set.size.is_some() { Urgency::Reclaim } else { Urgency::Normal };
+        if set.size.is_some() {
+            self.limit_cuts(at, ino)?;
+        }
         self.change(at, urgency, &[], |txn| {
             let now = txn.now;
             if let Some(size) = set.size {
@@ -132,41 +135,21 @@ impl Namespace {
         if !bytes.is_empty() {
             txn.put_inline(ino, bytes);
         }
+        let beside = self.beside_inline(txn, ino)?;
         let row = txn.row_mut(ino)?;
         row.layout = if bytes.is_empty() { Layout::Empty } else { Layout::Inline };
-        row.allocated = bytes.len() as u64;
+        row.allocated = beside + bytes.len() as u64;
         Ok(())
     }
 
-    /// Removes the extents of bytes `from..to` of a file.
-    pub(crate) fn remove_range(
-        &self,
-        txn: &mut Txn<'_>,
-        ino: Ino,
-        from: u64,
-        to: u64,
-    ) -> Result<(), MetaError> {
-        if from >= to {
-            return Ok(());
-        }
-        let block_size = u64::from(self.block_size);
-        let first = (from / block_size) as u32;
-        let last = u32::try_from((to - 1) / block_size).unwrap_or(u32::MAX);
-        let mut affected = match txn.inode(ino)?.row.layout {
-            Layout::Single(block, ..) => vec![block],
-            Layout::Extents => self.blocks_with_rows(&txn.lineage, ino, (first, last), usize::MAX)?,
-            Layout::Empty | Layout::Inline => Vec::new(),
+    /// Bytes that a file without extents has stored besides its inline data: what was cut off.
+    pub(crate) fn beside_inline(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<u64, MetaError> {
+        let row = txn.inode(ino)?.row;
+        let inline = match row.layout {
+            _ if !row.has_cuts => return Ok(0),
+            Layout::Inline => self.inline_of(&txn.lineage, ino)?.len(),
+            _ => 0,
         };
-        affected.retain(|block| (first..=last).contains(block));
-        if from == 0 || affected.contains(&0) {
-            txn.block_mut(ino, 0)?;
-        }
-        for block in affected {
-            let start = u64::from(block) * block_size;
-            let low = from.saturating_sub(start).min(block_size) as u32;
-            let high = (to - start).min(block_size) as u32;
-            blocks::carve(txn.block_mut(ino, block)?, low, high);
-        }
-        Ok(())
+        Ok(row.allocated.saturating_sub(inline as u64))
     }
 }

@@ -1,6 +1,9 @@
 //! What a file's bytes are made of.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::{
+    Arc,
+    atomic::{Ordering, fence},
+};
 
 use forebay_format::{
     record::StreamRun,
@@ -12,7 +15,7 @@ use forebay_types::{
 };
 
 use super::{Namespace, WriteAttr};
-use crate::{blocks, error::MetaError, inode::Inode, log::Urgency, tree::Lineage, txn::Txn};
+use crate::{blocks, cuts, error::MetaError, inode::Inode, log::Urgency, tree::Lineage, txn::Txn};
 
 /// Where a new extent's run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,12 +104,13 @@ impl Namespace {
         size: u64,
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
+        self.limit_cuts(at, ino)?;
         self.change(at, Urgency::Normal, data, |txn| {
-            regular(txn, ino)?;
-            let row = txn.row_mut(ino)?;
+            let row = regular(txn, ino)?;
             if row.layout == Layout::Inline {
-                row.layout = Layout::Empty;
-                row.allocated = 0;
+                let beside = self.beside_inline(txn, ino)?;
+                let row = txn.row_mut(ino)?;
+                (row.layout, row.allocated) = (Layout::Empty, beside);
             }
             let ends = extents.iter().map(|new| new.offset.saturating_add(u64::from(new.len)));
             let size = ends.fold(size.max(row.size), u64::max);
@@ -180,6 +184,7 @@ impl Namespace {
         size: Option<u64>,
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
+        self.limit_cuts(at, ino)?;
         self.change(at, Urgency::Reclaim, &[], |txn| {
             let row = regular(txn, ino)?;
             if size.is_some_and(|size| size > file_size_max(self.block_size)) {
@@ -213,6 +218,7 @@ impl Namespace {
         len: u64,
         attr: WriteAttr,
     ) -> Result<Inode, MetaError> {
+        self.limit_cuts(at, target)?;
         self.change(at, Urgency::Normal, &[], |txn| {
             let row = regular(txn, target)?;
             if row.layout == Layout::Inline || regular(txn, source)?.layout == Layout::Inline {
@@ -260,9 +266,10 @@ impl Namespace {
             return Ok(pieces);
         }
         let (first, last) = ((from / block_size) as u32, ((end - 1) / block_size) as u32);
-        let blocks = match txn.inode(ino)?.row.layout {
+        let inode = txn.inode(ino)?.clone();
+        let blocks = match inode.row.layout {
             Layout::Single(block, ..) if (first..=last).contains(&block) => vec![block],
-            Layout::Extents => self.blocks_with_rows(&txn.lineage, ino, (first, last), usize::MAX)?,
+            Layout::Extents => self.blocks_of(&txn.lineage, &inode, (first, last), usize::MAX)?.blocks,
             _ => Vec::new(),
         };
         for block in blocks {
@@ -318,13 +325,14 @@ impl Namespace {
                 while block * block_size < end {
                     let number = block as u32;
                     let placed = match cached {
+                        _ if cuts::around(&inode.cuts, number).is_some() => Arc::default(),
                         true => self.block_locked(lineage, inode.ino, number)?,
                         false => self.read_block(lineage, inode.ino, number)?.into(),
                     };
                     for placed in placed.iter() {
                         pieces.extent(block * block_size + u64::from(placed.offset), placed.extent);
                     }
-                    block = self.next_block(lineage, inode.ino, number, placed.is_empty(), end)?;
+                    block = self.next_block(lineage, inode, number, placed.is_empty(), end)?;
                 }
             }
         }
@@ -350,8 +358,11 @@ impl Namespace {
             Layout::Extents => {
                 for block in from / block_size..end.div_ceil(block_size) {
                     // Only a look at the rows skips a hole that is many blocks long.
-                    let placed =
-                        self.blocks.get(&(at, ino, block as u32)).filter(|placed| !placed.is_empty())?;
+                    let number = block as u32;
+                    if cuts::around(&inode.cuts, number).is_some() {
+                        return None;
+                    }
+                    let placed = self.blocks.get(&(at, ino, number)).filter(|placed| !placed.is_empty())?;
                     for placed in placed.iter() {
                         pieces.extent(block * block_size + u64::from(placed.offset), placed.extent);
                     }
@@ -369,7 +380,7 @@ impl Namespace {
     fn next_block(
         &self,
         lineage: &Lineage,
-        ino: Ino,
+        inode: &Inode,
         block: u32,
         empty: bool,
         end: u64,
@@ -380,7 +391,7 @@ impl Namespace {
             return Ok(next);
         }
         let Ok(first) = u32::try_from(next) else { return Ok(next) };
-        let found = self.blocks_with_rows(lineage, ino, (first, u32::MAX), 1)?;
+        let found = self.blocks_of(lineage, inode, (first, u32::MAX), 1)?.blocks;
         Ok(found.first().map_or(u64::MAX / u64::from(self.block_size), |block| u64::from(*block)))
     }
 }

@@ -5,6 +5,7 @@ mod data;
 mod names;
 mod read;
 mod relocate;
+mod removal;
 mod rename;
 mod repair;
 mod segments;
@@ -45,6 +46,7 @@ use crate::{
     error::MetaError,
     inode::Inode,
     log::{Log, Urgency},
+    orphans::Orphans,
     rows::Rows,
     segments::{Candidate, Segments},
     tree::Lineage,
@@ -76,6 +78,8 @@ pub struct Namespace {
     pub(crate) rows: Rows,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) block_size: u32,
+    /// Rows of extents that one record may remove.
+    pub(crate) removal_rows: usize,
     log: Arc<dyn Log>,
     segment_numbers: Arc<AtomicU64>,
     turn: Mutex<Owner>,
@@ -100,6 +104,7 @@ pub(crate) struct Owner {
     pub(crate) counters_changed: bool,
     pub(crate) subvolumes: FxHashMap<SubvolumeId, SubvolumeRow>,
     pub(crate) segments: Segments,
+    pub(crate) orphans: Orphans,
     /// The last record that was committed or replayed.
     pub(crate) last: Sequence,
     /// The last record that the engine has.
@@ -151,6 +156,7 @@ impl Namespace {
             btime: now,
             parent: Ino::ROOT,
             has_xattrs: false,
+            has_cuts: false,
             layout: Layout::Empty,
         };
         let directory = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };
@@ -205,10 +211,11 @@ impl Namespace {
             counters_changed: false,
             subvolumes: FxHashMap::default(),
             segments: Segments::default(),
+            orphans: Orphans::default(),
             last: applied.sequence,
             applied: applied.sequence,
         };
-        for prefix in [Key::Counters.encode(), key::subvolumes(), key::segments()] {
+        for prefix in [Key::Counters.encode(), key::subvolumes(), key::segments(), key::orphans()] {
             for (key, value) in rows.with_prefix(&prefix)? {
                 owner.load(&key, Some(&value))?;
             }
@@ -218,6 +225,7 @@ impl Namespace {
             rows,
             clock,
             block_size,
+            removal_rows: removal::ROWS_A_RECORD,
             log,
             segment_numbers,
             turn: Mutex::new(owner),
@@ -335,7 +343,7 @@ impl Namespace {
     }
 
     fn apply(&self, owner: &mut Owner, subvolume: SubvolumeId, sequence: Sequence, finished: Finished) {
-        let Finished { changes, inodes, blocks, noted, segments, subvolumes, stale } = finished;
+        let Finished { changes, inodes, blocks, noted, segments, subvolumes, stale, listed } = finished;
         if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
             owner.counters_changed = false;
         }
@@ -352,8 +360,13 @@ impl Namespace {
             owner.segments.note(id, candidate);
         }
         self.rows.apply(changes.rows);
+        for (ino, listed) in listed {
+            owner.orphans.list((subvolume, ino), listed);
+        }
         self.changes.fetch_add(1, Ordering::AcqRel);
         for (ino, inode) in inodes {
+            let cut = inode.as_ref().is_some_and(|inode| !inode.cuts.is_empty());
+            owner.orphans.set_cut((subvolume, ino), cut);
             match inode {
                 Some(inode) => self.inodes.insert((subvolume, ino), inode),
                 None => drop(self.inodes.remove(&(subvolume, ino))),
@@ -425,6 +438,7 @@ impl Owner {
             (Key::Subvolume(id), None) => {
                 self.subvolumes.remove(&id);
             }
+            (Key::Orphan(subvolume, ino), value) => self.orphans.load((subvolume, ino), value.is_some()),
             (Key::Counters, Some(value)) => {
                 let found = CountersRow::decode(value).map_err(wrong)?;
                 let segment = self.counters.segment.max(found.segment);

@@ -17,9 +17,6 @@ use crate::{
     txn::Txn,
 };
 
-/// Blocks of extents that one record may remove; more are removed in several, the inode being an orphan until then.
-const PURGE_BLOCKS: usize = 512;
-
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
@@ -77,9 +74,7 @@ impl Namespace {
     pub fn make_nameless(&self, at: SubvolumeId, parent: Ino, new: &NewInode) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Normal, &[], |txn| {
             live_directory(txn, parent)?;
-            let inode = self.add(txn, parent, new, 0)?;
-            txn.put_plain(&Key::Orphan(at, inode.ino), Some(Vec::new()));
-            Ok(inode)
+            self.add(txn, parent, new, 0)
         })
     }
 
@@ -104,6 +99,7 @@ impl Namespace {
             btime: now,
             parent,
             has_xattrs: !new.xattrs.is_empty(),
+            has_cuts: false,
             layout: if new.target.is_empty() { Layout::Empty } else { Layout::Inline },
         };
         let empty = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };
@@ -114,7 +110,7 @@ impl Namespace {
         for (name, value) in &new.xattrs {
             txn.put(&Item::Xattr(ino, name.clone()), BytesRow(value.clone()).encode());
         }
-        let inode = Inode { ino, row, directory, row_at_head: true };
+        let inode = Inode { ino, row, directory, cuts: Vec::new(), row_at_head: true };
         txn.add_inode(inode.clone());
         Ok(inode)
     }
@@ -142,7 +138,6 @@ impl Namespace {
             let (kind, was_nameless) = (row.kind, row.nlink == 1);
             if was_nameless {
                 row.parent = parent;
-                txn.put_plain(&Key::Orphan(at, ino), None);
             }
             txn.put(&Item::Dentry(parent, name.to_vec()), DentryRow { ino, kind }.encode());
             txn.directory_mut(parent)?.entries += 1;
@@ -218,13 +213,7 @@ impl Namespace {
         row.nlink = if row.kind == FileKind::Directory { 0 } else { row.nlink.saturating_sub(1) };
         let last = row.nlink == 0;
         let inode = txn.inode(ino)?.clone();
-        let mut orphan = false;
-        if last {
-            orphan = in_use(ino) || !self.purge_in(txn, ino)?;
-            if orphan {
-                txn.put_plain(&Key::Orphan(txn.subvolume, ino), Some(Vec::new()));
-            }
-        }
+        let orphan = last && (in_use(ino) || !self.purge_in(txn, ino)?);
         Ok(Removed { inode, last, orphan })
     }
 
@@ -238,32 +227,21 @@ impl Namespace {
                 Ok(inode) if inode.row.nlink > 0 => return Ok(true),
                 Ok(_) => {}
                 Err(MetaError::Stale(_)) => {
-                    txn.put_plain(&Key::Orphan(at, ino), None);
+                    txn.forget_orphan(ino);
                     return Ok(true);
                 }
                 Err(error) => return Err(error),
             }
-            let gone = self.purge_in(txn, ino)?;
-            if gone {
-                txn.put_plain(&Key::Orphan(at, ino), None);
-            }
-            Ok(gone)
+            self.purge_in(txn, ino)
         })
     }
 
-    /// Removes up to [`PURGE_BLOCKS`] blocks' extents and, if that is all, everything else of the inode.
+    /// Removes an inode without a name, and returns true; one with many extents loses some of them.
     fn purge_in(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<bool, MetaError> {
-        let row = txn.inode(ino)?.row;
-        if row.layout == Layout::Extents {
-            let lineage = txn.lineage.clone();
-            let blocks = self.blocks_with_rows(&lineage, ino, (0, u32::MAX), PURGE_BLOCKS + 1)?;
-            for block in blocks.iter().take(PURGE_BLOCKS) {
-                txn.block_mut(ino, *block)?.clear();
-            }
-            if blocks.len() > PURGE_BLOCKS {
-                return Ok(false);
-            }
+        if !self.purge_extents(txn, ino)? {
+            return Ok(false);
         }
+        let row = txn.inode(ino)?.row;
         if row.has_xattrs {
             for name in self.xattr_names(&txn.lineage.clone(), ino)? {
                 txn.delete(&Item::Xattr(ino, name))?;
@@ -276,7 +254,8 @@ impl Namespace {
         Ok(true)
     }
 
-    /// The inodes without a name that a crash or an open file left, to be purged.
+    /// The inodes of which something is still to be removed: those without a name, to be purged once nobody has them open, and those that were cut, to
+    /// be cleaned.
     ///
     /// # Errors
     /// [`MetaError`].

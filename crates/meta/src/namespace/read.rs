@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use forebay_format::{
     key::{self, Item},
-    row::{BytesRow, DentryRow, DirectoryRow, Extent, InodeRow, Row},
+    row::{BytesRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Row},
 };
 use forebay_types::{FileKind, Generation, Ino, SubvolumeId, limits::NAME_MAX};
 
 use super::{DirEntry, Namespace};
-use crate::{blocks::Placed, error::MetaError, inode::Inode, tree::Lineage};
+use crate::{blocks::Placed, cuts, error::MetaError, inode::Inode, tree::Lineage};
 
 impl Namespace {
     /// The generation that a subvolume writes in.
@@ -146,7 +146,16 @@ impl Namespace {
             }
             _ => None,
         };
-        Ok(Inode { ino, row, directory, row_at_head: version.at_head })
+        let cuts = if row.has_cuts { self.cuts_of(lineage, ino)? } else { Vec::new() };
+        Ok(Inode { ino, row, directory, cuts, row_at_head: version.at_head })
+    }
+
+    fn cuts_of(&self, lineage: &Lineage, ino: Ino) -> Result<Vec<Cut>, MetaError> {
+        let wrong = |source| MetaError::damaged(format!("cuts of inode {ino}"), source);
+        let version = lineage
+            .get(&self.rows, &Item::Cuts(ino))?
+            .ok_or_else(|| wrong(forebay_format::FormatError::Truncated { what: "the row" }))?;
+        Ok(CutsRow::decode(&version.value).map_err(wrong)?.0)
     }
 
     pub(crate) fn dentry(
@@ -200,34 +209,60 @@ impl Namespace {
         }
     }
 
-    /// The blocks from `first` to `last` that have extent rows, each once, at most `limit`.
-    pub(crate) fn blocks_with_rows(
+    /// The blocks from `first` to `last` that have extents, each once, as far as these have at most `limit` rows. Blocks in a cut have none.
+    pub(crate) fn blocks_of(
         &self,
         lineage: &Lineage,
-        ino: Ino,
+        inode: &Inode,
         (first, last): (u32, u32),
         limit: usize,
-    ) -> Result<Vec<u32>, MetaError> {
+    ) -> Result<Blocks, MetaError> {
+        let page_len = limit.saturating_add(1).min(512);
         let mut from = first.to_be_bytes().to_vec();
-        let mut blocks = Vec::new();
-        loop {
-            let page = lineage.scan(&self.rows, &|id| key::extents(id, ino), &from, 512)?;
+        let (mut found, mut rows) = (Blocks::default(), 0);
+        'pages: loop {
+            let page = lineage.scan(&self.rows, &|id| key::extents(id, inode.ino), &from, page_len)?;
             for (suffix, _) in &page.items {
-                let Some((block, _)) = suffix.split_first_chunk::<4>() else { continue };
-                let block = u32::from_be_bytes(*block);
-                if blocks.last() != Some(&block) {
-                    if blocks.len() == limit || block > last {
-                        return Ok(blocks);
-                    }
-                    blocks.push(block);
+                let Some((block, _)) = extent_place(suffix) else { continue };
+                if block > last {
+                    return Ok(found);
+                }
+                if let Some(cut) = cuts::around(&inode.cuts, block) {
+                    let Some(next) = cut.last.checked_add(1).filter(|next| *next <= last) else {
+                        return Ok(found);
+                    };
+                    from = next.to_be_bytes().to_vec();
+                    continue 'pages;
+                }
+                if rows == limit {
+                    found.more = true;
+                    return Ok(found);
+                }
+                rows += 1;
+                if found.blocks.last() != Some(&block) {
+                    found.blocks.push(block);
                 }
             }
             match page.next {
                 Some(next) => from = next,
-                None => return Ok(blocks),
+                None => return Ok(found),
             }
         }
     }
+}
+
+/// Blocks of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    pub(crate) blocks: Vec<u32>,
+    /// Whether there are more rows than were asked for.
+    pub(crate) more: bool,
+}
+
+/// Block and offset, as the key of an extent has them after its inode.
+pub(crate) fn extent_place(suffix: &[u8]) -> Option<(u32, u32)> {
+    let (block, rest) = suffix.split_first_chunk()?;
+    Some((u32::from_be_bytes(*block), u32::from_be_bytes(*rest.first_chunk()?)))
 }
 
 fn damaged(parent: Ino, name: &[u8], source: forebay_format::FormatError) -> MetaError {

@@ -66,13 +66,19 @@ impl Namespace {
     ) -> Result<Relocation, MetaError> {
         let Candidate { subvolume, ino, block } = candidate;
         let owner = self.lock();
-        let head = owner.lineage(subvolume, None)?.head().1;
+        let lineage = owner.lineage(subvolume, None)?;
+        let head = lineage.head().1;
+        let hidden = self.is_cut(&lineage, ino, block)?;
         let mut found = self.rows.with_prefix(&key::block(subvolume, ino, block))?;
         found.extend(self.rows.with_prefix(&Item::Inode(ino).prefix(subvolume))?);
         let mut rows = Vec::new();
         for (key, value) in found {
             let Key::Versioned(_, item, generation) = decode_key(&key)? else { continue };
             let Some((at, offset, extent)) = extent_of(&item, &value)? else { continue };
+            // Nobody reads what the head has in a cut: it is removed soon, not moved.
+            if hidden && generation == head && matches!(item, Item::Extent(..)) {
+                continue;
+            }
             if at == block && from(extent.segment) {
                 rows.push(PlannedRow { key, generation, at_head: generation == head, offset, extent });
             }

@@ -36,7 +36,22 @@ impl World {
             self.check_inodes(at, Some(generation), &tree);
         }
         let orphans: BTreeSet<_> = self.ns.orphans().unwrap().into_iter().collect();
-        assert_eq!(orphans, self.orphans);
+        assert!(orphans.is_superset(&self.orphans), "{:?} without {orphans:?}", self.orphans);
+        for (at, ino) in orphans.difference(&self.orphans) {
+            let row = self.ns.inode(*at, *ino).unwrap().row;
+            assert!(
+                row.has_cuts || (row.nlink == 0 && *at != SubvolumeId::FIRST),
+                "{ino} of {at} is no orphan"
+            );
+        }
+        let uncleaned = self.ns.uncleaned();
+        let state = self.log.state.lock();
+        for (at, item, generation, value) in rows::versions(&state.rows) {
+            let head = rows::subvolume(&state.rows, at).generation;
+            if let (Item::Cuts(ino), true, false) = (item, generation == head, value.is_empty()) {
+                assert!(orphans.contains(&(at, ino)) && uncleaned.contains(&(at, ino)), "{ino} of {at}");
+            }
+        }
     }
 
     /// Live bytes are what the rows say, and every row with an extent is one that its segment can be asked for.
@@ -71,22 +86,42 @@ impl World {
         let shown = rows::visible(&state.rows, at, generation);
         drop(state);
         let mut inodes = BTreeSet::new();
+        let mut stored: BTreeMap<Ino, u64> = BTreeMap::new();
         for (item, value) in &shown {
+            match (rows::extent(item, value), item) {
+                (Some((ino, _, extent)), _) => *stored.entry(ino).or_default() += u64::from(extent.len),
+                (None, Item::Inline(ino)) => *stored.entry(*ino).or_default() += value.len() as u64 - 1,
+                _ => {}
+            }
             let owner = match item {
                 Item::Inode(ino) => {
                     inodes.insert(*ino);
                     continue;
                 }
-                Item::Inline(ino) | Item::Directory(ino) | Item::Dentry(ino, _) => ino,
+                Item::Inline(ino) | Item::Cuts(ino) | Item::Directory(ino) | Item::Dentry(ino, _) => ino,
                 Item::Extent(ino, ..) | Item::Xattr(ino, _) => ino,
             };
             let row = shown.get(&Item::Inode(*owner)).map(|row| InodeRow::decode(row).unwrap());
             let row = row.unwrap_or_else(|| panic!("{item:?} belongs to nobody"));
             match item {
                 Item::Inline(_) => assert_eq!(row.layout, Layout::Inline),
-                Item::Extent(..) => assert_eq!(row.layout, Layout::Extents, "{item:?} {value:?}"),
+                Item::Extent(_, block, _) => {
+                    let hidden =
+                        rows::cuts(&shown, *owner).iter().any(|cut| (cut.first..=cut.last).contains(block));
+                    assert!(hidden || row.layout == Layout::Extents, "{item:?} {value:?}");
+                }
+                Item::Cuts(_) => assert!(row.has_cuts),
                 Item::Xattr(..) => assert!(row.has_xattrs),
                 _ => assert_eq!(row.kind, FileKind::Directory),
+            }
+        }
+        for (ino, row) in shown.iter().filter_map(|(item, value)| match item {
+            Item::Inode(ino) => Some((*ino, InodeRow::decode(value).unwrap())),
+            _ => None,
+        }) {
+            assert_eq!(row.has_cuts, shown.contains_key(&Item::Cuts(ino)), "cuts of {ino}");
+            if row.kind == FileKind::Regular {
+                assert_eq!(row.allocated, stored.get(&ino).copied().unwrap_or(0), "what {ino} has stored");
             }
         }
         assert_eq!(inodes, tree.0.keys().copied().collect(), "inodes of {at} at {generation:?}");
@@ -133,7 +168,9 @@ impl World {
             return;
         }
         let allocated = if node.kind == FileKind::Symlink { 0 } else { node.allocated() };
-        let found = (attr.nlink, attr.size, attr.allocated);
+        // What was cut off counts until it is removed, as far as the file has bytes.
+        let cut = inode.row.has_cuts && attr.allocated > allocated && attr.allocated <= attr.size;
+        let found = (attr.nlink, attr.size, if cut { allocated } else { attr.allocated });
         assert_eq!(found, (node.names, node.data.len() as u64, allocated), "{ino} {:?}", inode.row.layout);
         if let Layout::Single(block, offset, extent) = inode.row.layout {
             assert_eq!(u64::from(extent.len), allocated);

@@ -3,6 +3,7 @@
 
 mod basics;
 mod checks;
+mod cuts;
 mod data_ops;
 mod engines;
 mod faulty;

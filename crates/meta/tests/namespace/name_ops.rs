@@ -1,7 +1,8 @@
 //! Random operations on names and attributes, on the namespace and the model.
 
+use forebay_format::row::Layout;
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetTime, SetXattr};
-use forebay_types::{FileKind, Ino};
+use forebay_types::{FileKind, Ino, SubvolumeId};
 
 use crate::{
     model::{Refusal, Tree},
@@ -107,6 +108,7 @@ impl World {
             false => self.ns.unlink(at, parent, &name, &|_| in_use),
         };
         let got = got.map(|removed| (removed.inode.ino, removed.last, removed.orphan)).map_err(Refusal::from);
+        let kept = got.is_ok_and(|(ino, last, orphan)| last && self.is_kept(at, ino, orphan, in_use));
         let tree = self.trees.get_mut(&at).unwrap();
         let mut expected = || {
             let ino = tree.find(parent, &name)?;
@@ -117,11 +119,11 @@ impl World {
                 _ => {}
             }
             tree.take(parent, &name, now);
-            let last = tree.drop_name(ino, in_use, now)?;
-            if last && in_use {
+            let last = tree.drop_name(ino, kept, now)?;
+            if last && kept {
                 self.orphans.insert((at, ino));
             }
-            Ok((ino, last, last && in_use))
+            Ok((ino, last, last && kept))
         };
         assert_eq!(got, expected(), "unlink {name:?} in {parent}");
     }
@@ -134,8 +136,12 @@ impl World {
         let (mode, now) = (self.random.pick(&modes).unwrap(), self.tick());
         let got = self.ns.rename(at, (from, &name), (to, &new_name), mode, &|_| in_use);
         let got = got.map(|removed| removed.map(|removed| (removed.inode.ino, removed.orphan)));
+        let kept = match &got {
+            Ok(Some((ino, orphan))) => self.is_kept(at, *ino, *orphan, in_use),
+            _ => in_use,
+        };
         let tree = self.trees.get_mut(&at).unwrap();
-        let expected = rename(tree, (from, &name), (to, &new_name), mode, in_use, now);
+        let expected = rename(tree, (from, &name), (to, &new_name), mode, kept, now);
         if let Ok(Some((ino, true))) = expected {
             self.orphans.insert((at, ino));
         }
@@ -209,9 +215,29 @@ impl World {
         let all: Vec<_> = self.orphans.iter().copied().collect();
         let Some((at, ino)) = self.random.pick(&all) else { return };
         self.tick();
-        assert!(self.ns.purge(at, ino).unwrap());
-        self.orphans.remove(&(at, ino));
-        self.trees.get_mut(&at).unwrap().0.remove(&ino);
+        if self.ns.purge(at, ino).unwrap() {
+            self.orphans.remove(&(at, ino));
+            self.trees.get_mut(&at).unwrap().0.remove(&ino);
+        } else {
+            self.lose_data(at, ino);
+        }
+    }
+
+    /// Whether an inode that lost its last name is still there: somebody has it, or it has more extents than one record removes.
+    fn is_kept(&mut self, at: SubvolumeId, ino: Ino, orphan: bool, in_use: bool) -> bool {
+        if orphan && !in_use {
+            self.lose_data(at, ino);
+        }
+        orphan
+    }
+
+    /// A removal that takes several records has begun: what is in extents is not shown any more.
+    fn lose_data(&mut self, at: SubvolumeId, ino: Ino) {
+        let inode = self.ns.inode(at, ino).unwrap();
+        assert!(inode.row.has_cuts && inode.row.nlink == 0);
+        if inode.row.layout == Layout::Empty {
+            self.trees.get_mut(&at).unwrap().0.get_mut(&ino).unwrap().data.fill(0);
+        }
     }
 }
 

@@ -47,12 +47,17 @@ impl World {
             12 => self.forget(),
             13..=14 if snapshots => self.snapshot(),
             15..=16 => self.collect(),
+            17..=18 => self.clean(),
             _ => self.operation(),
         }
     }
 
     /// Gives up all snapshots that no clone needs, and collects everything.
     fn settle(&mut self) {
+        while !self.ns.uncleaned().is_empty() {
+            self.clean();
+        }
+        self.check();
         let all: Vec<_> = self.snapshots.keys().copied().collect();
         all.into_iter().for_each(|which| self.drop_snapshot(which));
         let subvolumes: Vec<_> = self.trees.keys().copied().collect();

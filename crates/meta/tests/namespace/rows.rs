@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
     key::{Item, Key},
-    row::{Extent, InodeRow, Layout, Row, SubvolumeRow, TOMBSTONE},
+    row::{Cut, CutsRow, Extent, InodeRow, Layout, Row, SubvolumeRow, TOMBSTONE},
 };
 use forebay_types::{Generation, Ino, SegmentId, SubvolumeId};
 
@@ -42,6 +42,11 @@ pub fn live(rows: &Rows) -> BTreeMap<SegmentId, u64> {
         }
     }
     live
+}
+
+/// The cuts of a file, among the rows that a view shows.
+pub fn cuts(shown: &BTreeMap<Item, Vec<u8>>, ino: Ino) -> Vec<Cut> {
+    shown.get(&Item::Cuts(ino)).map(|value| CutsRow::decode(value).unwrap().0).unwrap_or_default()
 }
 
 pub fn subvolume(rows: &Rows, id: SubvolumeId) -> SubvolumeRow {

@@ -221,6 +221,15 @@ impl World {
         }
     }
 
+    /// One step of removing what was cut off.
+    pub fn clean(&mut self) {
+        self.tick();
+        let all = self.ns.uncleaned();
+        let Some((at, ino)) = self.random.pick(&all) else { return };
+        let done = self.ns.clean(at, ino).unwrap();
+        assert_eq!(done, !self.ns.uncleaned().contains(&(at, ino)));
+    }
+
     /// One step of the collection.
     pub fn collect(&mut self) {
         self.tick();

@@ -55,6 +55,8 @@ pub struct Move {
 
 pub struct World {
     pub random: Random,
+    /// Rows of extents that one record removes: few, so that files of these tests are cut off.
+    pub removal_rows: usize,
     pub clock: Arc<ManualClock>,
     pub engine: Arc<FaultyEngine>,
     pub log: Arc<TestLog>,
@@ -86,9 +88,11 @@ impl World {
         Namespace::format(engine.as_ref(), clock.as_ref(), 0, 0, 0o755).unwrap();
         let engine = FaultyEngine::over(engine);
         let log = TestLog::over(engine.as_ref());
-        let ns = open(&engine, &log, &clock, Epoch(1));
+        let removal_rows = [256, 1, 3, 7][(seed % 4) as usize];
+        let ns = Arc::new(open(&engine, &log, &clock, Epoch(1)).with_removal_rows(removal_rows));
         World {
             random: Random(seed),
+            removal_rows,
             clock,
             engine,
             log,
@@ -145,7 +149,7 @@ impl World {
         assert!(segments.iter().all(|(id, _)| *id < fresh), "{fresh} was handed out before");
         *self.log.numbers.lock() = numbers;
         self.log.state.lock().file = None;
-        self.ns = Arc::new(ns);
+        self.ns = Arc::new(ns.with_removal_rows(self.removal_rows));
         self.moves.clear();
         self.stream = None;
         self.collecting = None;
@@ -231,14 +235,9 @@ impl World {
     }
 }
 
-fn open(
-    engine: &Arc<FaultyEngine>,
-    log: &Arc<TestLog>,
-    clock: &Arc<ManualClock>,
-    epoch: Epoch,
-) -> Arc<Namespace> {
+fn open(engine: &Arc<FaultyEngine>, log: &Arc<TestLog>, clock: &Arc<ManualClock>, epoch: Epoch) -> Namespace {
     let (engine, clock): (Arc<dyn Engine>, Arc<dyn Clock>) = (engine.clone(), clock.clone());
     let numbers = Arc::clone(&log.numbers.lock());
     let log: Arc<TestLog> = Arc::clone(log);
-    Arc::new(Namespace::open(engine, log, clock, BLOCK, epoch, numbers).unwrap())
+    Namespace::open(engine, log, clock, BLOCK, epoch, numbers).unwrap()
 }

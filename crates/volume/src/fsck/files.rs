@@ -4,7 +4,7 @@
 
 use forebay_format::{
     key::Item,
-    row::{BytesRow, DirectoryRow, Extent, InodeRow, Layout, Row},
+    row::{BytesRow, Cut, CutsRow, DirectoryRow, Extent, InodeRow, Layout, Row},
 };
 use forebay_types::{FileKind, Ino};
 
@@ -27,12 +27,14 @@ pub(super) struct Entity {
     pub(super) directory: Option<DirectoryRow>,
     pub(super) inline: Option<Vec<u8>>,
     pub(super) extents: Vec<Place>,
+    pub(super) cuts: Option<Vec<Cut>>,
     pub(super) xattrs: Vec<Vec<u8>>,
 }
 
 impl Entity {
     pub(super) fn new(ino: Ino) -> Entity {
-        Entity { ino, row: None, directory: None, inline: None, extents: Vec::new(), xattrs: Vec::new() }
+        let (extents, xattrs) = (Vec::new(), Vec::new());
+        Entity { ino, row: None, directory: None, inline: None, extents, cuts: None, xattrs }
     }
 
     fn take(&mut self, kind: usize, shown: &Shown) {
@@ -45,6 +47,7 @@ impl Entity {
                     self.extents.push((block, offset, extent));
                 }
             }
+            4 => self.cuts = CutsRow::decode(&shown.value).ok().map(|row| row.0),
             _ => self.xattrs.extend(shown.name().map(<[u8]>::to_vec)),
         }
     }
@@ -62,6 +65,7 @@ impl<'a> Files<'a> {
             Item::Directory(Ino(0)),
             Item::Inline(Ino(0)),
             Item::Extent(Ino(0), 0, 0),
+            Item::Cuts(Ino(0)),
             Item::Xattr(Ino(0), Vec::new()),
         ];
         Files { streams: kinds.iter().map(|kind| (view.items(image, kind), None)).collect() }
@@ -94,7 +98,11 @@ pub(super) struct Settled {
     row: InodeRow,
     directory: Option<DirectoryRow>,
     inline: Option<Vec<u8>>,
+    /// Those that are shown.
     extents: Vec<Place>,
+    /// Those in a cut: nobody sees them, and they are stored until they are removed.
+    hidden: Vec<Place>,
+    cuts: Option<Vec<Cut>>,
     problems: Vec<Problem>,
 }
 
@@ -113,8 +121,11 @@ impl Settled {
             directory: entity.directory,
             inline: entity.inline.clone(),
             extents: entity.extents.clone(),
+            hidden: Vec::new(),
+            cuts: entity.cuts.clone(),
             problems: Vec::new(),
         };
+        settled.cuts();
         settled.directory(node);
         settled.xattrs(entity.xattrs.len());
         match row.kind {
@@ -173,6 +184,24 @@ impl Settled {
         }
     }
 
+    /// Cuts hide extents of a file whose row says that it has some.
+    fn cuts(&mut self) {
+        let file = self.row.kind == FileKind::Regular;
+        if self.cuts.is_some() && !(file && self.row.has_cuts) {
+            self.cuts = None;
+            let message = "its row does not say that something was cut off, and there are cuts".to_owned();
+            self.problem("cuts-stray", message, "removes the cuts, which nobody heeds");
+        }
+        if self.row.has_cuts && self.cuts.is_none() {
+            self.row.has_cuts = false;
+            let message = "its row says that something was cut off, and not what".to_owned();
+            self.problem("cuts-missing", message, "shows what there is");
+        }
+        let cuts = self.cuts.as_deref().unwrap_or_default();
+        let in_cut = |place: &Place| cuts.iter().any(|cut| (cut.first..=cut.last).contains(&place.0));
+        (self.hidden, self.extents) = std::mem::take(&mut self.extents).into_iter().partition(in_cut);
+    }
+
     /// Extents lie inside their blocks and the file, in order and without overlaps; where they overlap, the first is read.
     fn bounds(&mut self, block_size: u64) {
         let size = self.row.size;
@@ -229,7 +258,7 @@ impl Settled {
             Layout::Empty => (!inline && !extents, "no data"),
             Layout::Inline => (inline && !extents, "inline data"),
             Layout::Single(..) => (!inline && !extents, "one extent in its row"),
-            Layout::Extents => (!inline && extents, "extents in rows"),
+            Layout::Extents => (!inline && (extents || self.cuts.is_some()), "extents in rows"),
         };
         if right {
             return;
@@ -277,8 +306,8 @@ impl Settled {
             Layout::Empty => 0,
             Layout::Inline => self.inline.as_ref().map_or(0, |bytes| bytes.len() as u64),
             Layout::Single(_, _, extent) => u64::from(extent.len),
-            Layout::Extents => self.extents.iter().map(|(_, _, extent)| u64::from(extent.len)).sum(),
-        };
+            Layout::Extents => bytes(&self.extents),
+        } + bytes(&self.hidden);
         let counted = self.row.allocated;
         if counted != allocated {
             self.row.allocated = allocated;
@@ -349,9 +378,14 @@ impl Settled {
                 None => found.remove(view, &Item::Inline(ino)),
             }
         }
+        if entity.cuts != self.cuts {
+            found.remove(view, &Item::Cuts(ino));
+        }
         let in_rows = self.row.layout == Layout::Extents;
         let wanted: &[Place] = if in_rows { &self.extents } else { &[] };
-        for (block, offset, _) in &entity.extents {
+        for (block, offset, _) in
+            entity.extents.iter().filter(|place| self.hidden.binary_search_by_key(&at(place), at).is_err())
+        {
             if !wanted.iter().any(|place| (place.0, place.1) == (*block, *offset)) {
                 found.remove(view, &Item::Extent(ino, *block, *offset));
             }
@@ -360,4 +394,12 @@ impl Settled {
             found.put(view, &Item::Extent(ino, place.0, place.1), place.2.encode());
         }
     }
+}
+
+fn at(place: &Place) -> (u32, u32) {
+    (place.0, place.1)
+}
+
+fn bytes(places: &[Place]) -> u64 {
+    places.iter().map(|(_, _, extent)| u64::from(extent.len)).sum()
 }

@@ -6,8 +6,8 @@ use forebay_format::{
     FormatError,
     key::{Item, Key},
     row::{
-        AppliedRow, BytesRow, CountersRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef, Row,
-        SegmentRow, SubvolumeRow, TOMBSTONE,
+        AppliedRow, BytesRow, CountersRow, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout,
+        ObjectRef, Row, SegmentRow, SubvolumeRow, TOMBSTONE,
     },
     run::RunForm,
 };
@@ -130,6 +130,7 @@ impl Tables {
     ) {
         let (Item::Inode(ino)
         | Item::Inline(ino)
+        | Item::Cuts(ino)
         | Item::Directory(ino)
         | Item::Dentry(ino, _)
         | Item::Extent(ino, ..)
@@ -156,6 +157,7 @@ impl Tables {
                 let (what, hides) = match item {
                     Item::Inode(_) => ("attributes", false),
                     Item::Inline(_) => ("inline data", true),
+                    Item::Cuts(_) => ("what was cut off", true),
                     Item::Directory(_) => ("times and counts", false),
                     Item::Dentry(..) => ("an entry", false),
                     Item::Extent(..) => ("an extent", true),
@@ -301,6 +303,10 @@ pub(super) fn extent_of(item: &Item, value: &[u8]) -> Result<Option<(u32, u32, E
         Item::Extent(_, block, offset) => Some((*block, *offset, Extent::decode(value)?)),
         Item::Inline(_) | Item::Xattr(..) => {
             BytesRow::decode(value)?;
+            None
+        }
+        Item::Cuts(_) => {
+            CutsRow::decode(value)?;
             None
         }
         Item::Directory(_) => {

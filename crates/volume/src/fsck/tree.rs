@@ -24,6 +24,7 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 pub(super) struct Node {
     pub(super) kind: FileKind,
     pub(super) nlink: u32,
+    cut: bool,
     pub(super) parent: Ino,
     /// Whether the row is the view's own subvolume's.
     own: bool,
@@ -87,6 +88,7 @@ impl<'a> Tree<'a> {
             let node = Node {
                 kind: row.kind,
                 nlink: row.nlink,
+                cut: row.has_cuts,
                 parent: row.parent,
                 own: shown.own,
                 names: 0,
@@ -272,7 +274,12 @@ impl<'a> Tree<'a> {
                 );
                 self.change_row(ino, found, |row| row.nlink = right)?;
             }
-            if orphan && !self.view.snapshot {
+            if node.cut && node.own && !orphan && !self.view.snapshot {
+                let message = "something was cut off it and is not listed to be removed".to_owned();
+                found.add(Severity::Untidy, "orphan-unlisted", self.about(ino), message, Some("lists it"));
+                found.rows.insert(Key::Orphan(subvolume, ino).encode(), Some(Vec::new()));
+            }
+            if orphan && !node.cut && !self.view.snapshot {
                 let message = "it is listed to be removed, and has a name".to_owned();
                 found.add(
                     Severity::Untidy,
@@ -407,6 +414,11 @@ impl<'a> Tree<'a> {
                 );
                 found.remove(self.view, &Item::Dentry(parent, name));
             }
+            if entity.cuts.is_some() {
+                let message = "it is not there, and something was cut off it".to_owned();
+                found.add(Severity::Untidy, "row-stray", self.about(ino), message, Some("removes that row"));
+                found.remove(self.view, &Item::Cuts(ino));
+            }
             if !entity.xattrs.is_empty() {
                 let message = "it is not there, and has extended attributes".to_owned();
                 found.add(Severity::Untidy, "row-stray", self.about(ino), message, Some("removes them"));
@@ -442,6 +454,7 @@ impl<'a> Tree<'a> {
         row.nlink = named.len().max(1) as u32;
         row.layout = if entity.extents.is_empty() { Layout::Inline } else { Layout::Extents };
         row.has_xattrs = !entity.xattrs.is_empty();
+        row.has_cuts = entity.cuts.is_some();
         found.put(self.view, &Item::Inode(ino), row.encode());
     }
 
@@ -526,6 +539,7 @@ fn new_inode(kind: FileKind, mode: u16, parent: Ino) -> InodeRow {
         btime: now,
         parent,
         has_xattrs: false,
+        has_cuts: false,
         layout: Layout::Empty,
     }
 }

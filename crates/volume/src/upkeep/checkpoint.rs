@@ -27,30 +27,20 @@ pub(crate) struct Doomed {
 
 impl Volume {
     pub(super) fn checkpoint_round(&self) -> Result<(), VolumeError> {
-        let purged = self.purge_orphans();
-        let due = self.upkeep.last_checkpoint.lock().is_none_or(|last| last.elapsed() >= INTERVAL);
-        if due || self.ns.pending_bytes() >= PENDING_MAX {
+        let cleaned = self.clean_until_due();
+        if self.checkpoint_is_due() {
             self.checkpoint_now()?;
         }
-        purged
-    }
-
-    pub(crate) fn purge_orphans(&self) -> Result<(), VolumeError> {
-        while let Some(ino) = self.upkeep.next_orphan() {
-            loop {
-                match self.ns.purge(self.subvolume, ino) {
-                    Ok(true) => break,
-                    // The next opening finds it again.
-                    Ok(false) if self.upkeep.stopping() => return Ok(()),
-                    Ok(false) => {}
-                    Err(error) => {
-                        self.upkeep.keep_orphan(ino);
-                        return Err(error.into());
-                    }
-                }
-            }
+        if !cleaned? {
+            self.upkeep.wake();
         }
         Ok(())
+    }
+
+    /// Whether rows have waited long enough for a checkpoint, or are many.
+    pub(super) fn checkpoint_is_due(&self) -> bool {
+        let due = self.upkeep.last_checkpoint.lock().is_none_or(|last| last.elapsed() >= INTERVAL);
+        due || self.ns.pending_bytes() >= PENDING_MAX
     }
 
     /// Hands all pending rows to the engine, durably, and removes what nothing refers to any more.

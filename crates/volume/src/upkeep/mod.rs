@@ -1,10 +1,11 @@
-//! Background work: checkpoints, sealing, storing, compaction, and what each may remove.
+//! Background work: cleaning, checkpoints, sealing, storing, compaction, and what each may remove.
 //!
 //! Three threads, so that a store that is away stops neither checkpoints nor sealing. Each step is a method of [`Volume`] that can be
 //! interrupted by a crash anywhere: it leaves files or objects that nothing refers to, and these are found by the next opening or
 //! collection.
 
 mod checkpoint;
+mod clean;
 mod compact;
 mod pack;
 mod seal;
@@ -241,8 +242,7 @@ impl Volume {
         self.reclaim()?;
         let (mut least, mut fruitless) = (u64::MAX, 0);
         loop {
-            self.purge_orphans()?;
-            let moved = self.seal_all().and_then(|()| self.store_all());
+            let moved = self.clean_all().and_then(|()| self.seal_all()).and_then(|()| self.store_all());
             self.reclaim()?;
             // On a full disk the next round has what this one gave back.
             moved.or_else(|error| if error.is_no_space() && fruitless == 0 { Ok(()) } else { Err(error) })?;
@@ -285,7 +285,7 @@ impl Volume {
             }
         }
         self.sync()?;
-        self.purge_orphans()?;
+        self.clean_all()?;
         self.checkpoint_now()?;
         self.sync()?;
         if let Err(error) = self.ship() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod clean;
+mod cuts;
 mod elsewhere;
 mod faults;
 mod live;
