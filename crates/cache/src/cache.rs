@@ -29,15 +29,15 @@ use crate::{
 /// How many read-ahead threads there are, and how much may wait for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheOptions {
-    /// Threads that read ahead, each with a request of at most 4 MiB at a time. With 0, nothing is read ahead.
+    /// Threads that read ahead, each with a request of at most 2 MiB at a time. With 0, nothing is read ahead.
     pub prefetch_threads: usize,
-    /// Ranges of at most 4 MiB that may wait for these threads; more are dropped.
+    /// Ranges of at most 2 MiB that may wait for these threads; more are dropped.
     pub prefetch_queue: usize,
 }
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
-        CacheOptions { prefetch_threads: 4, prefetch_queue: 64 }
+        CacheOptions { prefetch_threads: 12, prefetch_queue: 128 }
     }
 }
 
@@ -46,7 +46,9 @@ impl Default for CacheOptions {
 pub enum Hint {
     /// One of several reads that go through the object: the reads that one pass makes of one chunk are one use of it.
     Sequential,
-    /// Each read is a use.
+    /// One that is likely to be followed by others near it; each is a use.
+    Nearby,
+    /// One that jumps: nothing around it is fetched, and each read is a use.
     Random,
 }
 
@@ -93,7 +95,7 @@ impl<F: Fetch> DiskCache<F> {
         let slots = slots_in(capacity_bytes);
         let slabs = Slabs::open(dir, slots)?;
         let mut index = Index::new(slots);
-        slabs.recover(|slot, header| index.recover(slot, header.key, header.len));
+        slabs.recover(|slot, header| index.recover(slot, header.key, header.len, header.present));
         index.recovered();
         DiskCache::start(Storage::Slabs(slabs), index, Some(lock), capacity_bytes, fetch, options)
     }
@@ -174,7 +176,7 @@ impl<F: Fetch> DiskCache<F> {
             let chunk = whole.bytes(&(index..index + 1));
             if range.start <= chunk.start && chunk.end <= range.end {
                 let payload = &bytes[(chunk.start - offset) as usize..(chunk.end - offset) as usize];
-                self.shared.keep(whole.chunk(index), payload, None);
+                self.shared.keep(whole.chunk(index), payload.len() as u32, (0, payload), None);
             }
         }
     }
@@ -195,7 +197,7 @@ impl<F: Fetch> DiskCache<F> {
         for index in whole.chunks(&(0..len)) {
             payload.resize(whole.chunk_len(index) as usize, 0);
             file.read_exact_at(&mut payload, u64::from(index) * CHUNK_BYTES).map_err(failed)?;
-            self.shared.keep(whole.chunk(index), &payload, None);
+            self.shared.keep(whole.chunk(index), payload.len() as u32, (0, &payload), None);
         }
         Ok(())
     }
@@ -259,27 +261,44 @@ impl<F: Fetch> Drop for DiskCache<F> {
 }
 
 impl<F: Fetch> Shared<F> {
-    /// Writes a chunk to a slot and publishes it, unless it is there already, or came by a flight that is no longer wanted.
-    /// A fault of the disk is noted, and the chunk not kept.
-    pub(crate) fn keep(&self, key: ChunkKey, payload: &[u8], flight: Option<&Arc<Flight<F::Error>>>) {
-        let slot = {
-            let mut state = self.state.lock();
-            match state.index.find(key) {
-                Some(_) => None,
-                None => state.index.reserve(),
+    /// Writes a part of a chunk of `len` bytes, from its byte `at` on, to a slot, beside what is there of it, and publishes that, unless it is
+    /// there already, or came by a flight that is no longer wanted. A fault of the disk is noted, and the chunk not kept.
+    pub(crate) fn keep(
+        &self,
+        key: ChunkKey,
+        len: u32,
+        (at, part): (u32, &[u8]),
+        flight: Option<&Arc<Flight<F::Error>>>,
+    ) {
+        let header = ChunkHeader::of(key, len, at as usize, part);
+        let room = {
+            let index = &mut self.state.lock().index;
+            match index.find(key) {
+                Some(found) if found.len != len || header.present & !found.present == 0 => None,
+                // While it is out of the index, no reader takes header and payload for one that are not.
+                Some(found) => index.take(key).map(|taken| (taken.slot, found.present, Some(taken))),
+                None => index.reserve().map(|slot| (slot, 0, None)),
             }
         };
-        let Some(slot) = slot else { return };
-        if let Err(error) = self.storage.write(slot, &ChunkHeader::of(key, payload), payload) {
-            self.note_fault(&error);
-            self.state.lock().index.release(slot);
-            return;
-        }
+        let Some((slot, older, taken)) = room else { return };
+        let present = match self.storage.write(slot, &header, (at, part), older) {
+            Ok(present) => present,
+            Err(error) => {
+                self.note_fault(&error);
+                self.state.lock().index.release(slot);
+                return;
+            }
+        };
         let published = {
             let State { index, flights } = &mut *self.state.lock();
             let wanted =
                 flight.is_none_or(|own| flights.get(&key).is_some_and(|other| Arc::ptr_eq(own, other)));
-            wanted && index.publish(slot, key, payload.len() as u32, flight.is_some_and(|own| own.is_ahead()))
+            let ahead = flight.is_some_and(|own| own.is_ahead());
+            wanted
+                && match taken {
+                    Some(taken) => index.put_back(taken, key, len, present),
+                    None => index.publish(slot, key, len, present, ahead),
+                }
         };
         if !published {
             self.clear(&[slot]);

@@ -15,6 +15,10 @@ use crate::{ReadError, key::Object};
 pub(crate) struct Flight<E> {
     pub object: Object,
     pub chunks: Range<u32>,
+    /// The bytes of the object that it brings: all of the chunks, or a part that begins and ends on a grain.
+    pub bytes: Range<u64>,
+    /// Whether others may join it, and the cache keeps what it brings.
+    pub shared: bool,
     /// Made for no reader yet.
     ahead: bool,
     /// A reader waited for it.
@@ -24,14 +28,19 @@ pub(crate) struct Flight<E> {
 }
 
 impl<E: Clone> Flight<E> {
-    pub(crate) fn new(object: Object, chunks: Range<u32>, ahead: bool) -> Arc<Flight<E>> {
+    pub(crate) fn new(
+        object: Object,
+        (chunks, bytes): (Range<u32>, Range<u64>),
+        shared: bool,
+        ahead: bool,
+    ) -> Arc<Flight<E>> {
         let (joined, outcome, landed) = (AtomicBool::new(false), Mutex::new(None), Condvar::new());
-        Arc::new(Flight { object, chunks, ahead, joined, outcome, landed })
+        Arc::new(Flight { object, chunks, bytes, shared, ahead, joined, outcome, landed })
     }
 
-    /// The bytes of the object that it brings.
-    pub(crate) fn bytes(&self) -> Range<u64> {
-        self.object.bytes(&self.chunks)
+    /// Whether it brings these bytes.
+    pub(crate) fn brings(&self, bytes: &Range<u64>) -> bool {
+        self.bytes.start <= bytes.start && bytes.end <= self.bytes.end
     }
 
     /// Whether no reader has asked for what it brings.

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use forebay_types::{Epoch, ObjectId};
 
 use crate::{CHUNK_BYTES, ObjectKey, key::ChunkKey};
@@ -8,40 +10,73 @@ pub(crate) const HEADER_BYTES: usize = 128;
 pub(crate) const GRAIN_BYTES: usize = 16 * 1024;
 const GRAINS: usize = CHUNK_BYTES as usize / GRAIN_BYTES;
 const MAGIC: [u8; 8] = *b"FBCHUNK\0";
-const VERSION: u16 = 1;
+/// Of a header whose payload is all there, and of one that says which grains are.
+const WHOLE: u16 = 1;
+const PARTIAL: u16 = 2;
 const CRC_AT: usize = HEADER_BYTES - 4;
 const GRAINS_AT: usize = 40;
 
-/// What a slot holds: which chunk, how long it is, and the CRC32C of each grain of its payload.
+/// A set of grains of a chunk: bit 0 for the first.
+pub(crate) type Grains = u16;
+
+/// The grains that bytes `range` of a chunk touch.
+pub(crate) fn grains(range: &Range<usize>) -> Grains {
+    let (first, end) = (range.start / GRAIN_BYTES, range.end.div_ceil(GRAIN_BYTES).min(GRAINS));
+    (first..end).fold(0, |set, grain| set | 1 << grain)
+}
+
+/// What a slot holds: which chunk, how long it is, which of its grains are there, and the CRC32C of each of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ChunkHeader {
     pub key: ChunkKey,
     /// Payload bytes, from 1 to `CHUNK_BYTES`.
     pub len: u32,
+    /// What of the payload is there.
+    pub present: Grains,
     grains: [u32; GRAINS],
 }
 
 impl ChunkHeader {
-    /// The header for `payload`, which is 1 to `CHUNK_BYTES` long.
-    pub(crate) fn of(key: ChunkKey, payload: &[u8]) -> ChunkHeader {
-        let mut grains = [0; GRAINS];
-        for (crc, grain) in grains.iter_mut().zip(payload.chunks(GRAIN_BYTES)) {
+    /// The header for `part` of a chunk of `len` bytes, from its byte `at` (a multiple of a grain) to the end of a grain or of the chunk.
+    pub(crate) fn of(key: ChunkKey, len: u32, at: usize, part: &[u8]) -> ChunkHeader {
+        let mut crcs = [0; GRAINS];
+        for (crc, grain) in crcs.iter_mut().skip(at / GRAIN_BYTES).zip(part.chunks(GRAIN_BYTES)) {
             *crc = crc32c::crc32c(grain);
         }
-        ChunkHeader { key, len: payload.len() as u32, grains }
+        ChunkHeader { key, len, present: grains(&(at..at + part.len())), grains: crcs }
     }
 
-    /// Whether `bytes`, which begin at `offset` (a multiple of a grain) of the payload and end on a grain or at its end, check.
+    /// The same with those grains that only `older`, a header of the same chunk, has.
+    pub(crate) fn joined(mut self, older: &ChunkHeader) -> ChunkHeader {
+        for grain in (0..GRAINS).filter(|grain| older.present & !self.present & 1 << grain != 0) {
+            self.grains[grain] = older.grains[grain];
+        }
+        self.present |= older.present;
+        self
+    }
+
+    /// Bytes of the chunk up to the end of the last grain that is there.
+    pub(crate) fn end(&self) -> u32 {
+        let grains = Grains::BITS - self.present.leading_zeros();
+        (grains * GRAIN_BYTES as u32).min(self.len)
+    }
+
+    /// Whether `bytes`, which begin at `offset` (a multiple of a grain) of the payload and end on a grain or at its end, are there and check.
     pub(crate) fn verifies(&self, offset: usize, bytes: &[u8]) -> bool {
         let expected = &self.grains[(offset / GRAIN_BYTES).min(GRAINS)..];
+        let wanted = grains(&(offset..offset + bytes.len()));
         bytes.len().div_ceil(GRAIN_BYTES) <= expected.len()
+            && self.present & wanted == wanted
             && bytes.chunks(GRAIN_BYTES).zip(expected).all(|(grain, crc)| crc32c::crc32c(grain) == *crc)
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[..8].copy_from_slice(&MAGIC);
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let whole = self.present == grains(&(0..self.len as usize));
+        let (version, present) = if whole { (WHOLE, 0) } else { (PARTIAL, self.present) };
+        out[8..10].copy_from_slice(&version.to_le_bytes());
+        out[10..12].copy_from_slice(&present.to_le_bytes());
         out[12..16].copy_from_slice(&self.len.to_le_bytes());
         out[16..24].copy_from_slice(&self.key.object.epoch.0.to_le_bytes());
         out[24..32].copy_from_slice(&self.key.object.id.0.to_le_bytes());
@@ -63,13 +98,21 @@ impl ChunkHeader {
             return None;
         }
         let len = u32_at(12);
-        if bytes[8..10] != VERSION.to_le_bytes() || len == 0 || u64::from(len) > CHUNK_BYTES {
+        if len == 0 || u64::from(len) > CHUNK_BYTES {
             return None;
         }
-        let mut grains = [0; GRAINS];
-        grains.iter_mut().enumerate().for_each(|(i, crc)| *crc = u32_at(GRAINS_AT + 4 * i));
+        let all = grains(&(0..len as usize));
+        let present = match u16::from_le_bytes([bytes[8], bytes[9]]) {
+            WHOLE => all,
+            PARTIAL => {
+                Some(u16::from_le_bytes([bytes[10], bytes[11]])).filter(|set| *set != 0 && set & !all == 0)?
+            }
+            _ => return None,
+        };
+        let mut crcs = [0; GRAINS];
+        crcs.iter_mut().enumerate().for_each(|(i, crc)| *crc = u32_at(GRAINS_AT + 4 * i));
         let object = ObjectKey { epoch: Epoch(u64_at(16)), id: ObjectId(u64_at(24)) };
-        Some(ChunkHeader { key: ChunkKey { object, index: u32_at(32) }, len, grains })
+        Some(ChunkHeader { key: ChunkKey { object, index: u32_at(32) }, len, present, grains: crcs })
     }
 }
 
@@ -84,7 +127,7 @@ mod tests {
     #[test]
     fn a_header_comes_back_and_any_flipped_bit_is_noticed() {
         let payload = vec![7; 40_000];
-        let header = ChunkHeader::of(key(), &payload);
+        let header = ChunkHeader::of(key(), payload.len() as u32, 0, &payload);
         let bytes = header.encode();
         assert_eq!(ChunkHeader::decode(&bytes), Some(header));
         for bit in 0..HEADER_BYTES * 8 {
@@ -99,12 +142,28 @@ mod tests {
     #[test]
     fn grains_are_verified_one_by_one() {
         let mut payload: Vec<u8> = (0..40_000_u32).map(|i| (i % 251) as u8).collect();
-        let header = ChunkHeader::of(key(), &payload);
+        let header = ChunkHeader::of(key(), payload.len() as u32, 0, &payload);
         assert!(header.verifies(0, &payload));
         payload[20_000] ^= 1;
         assert!(header.verifies(0, &payload[..GRAIN_BYTES]));
         assert!(!header.verifies(GRAIN_BYTES, &payload[GRAIN_BYTES..2 * GRAIN_BYTES]));
         assert!(header.verifies(2 * GRAIN_BYTES, &payload[2 * GRAIN_BYTES..]));
         assert!(!header.verifies(0, &vec![0; CHUNK_BYTES as usize + 1]));
+    }
+
+    #[test]
+    fn parts_of_a_chunk_are_joined() {
+        let payload: Vec<u8> = (0..100_000_u32).map(|i| (i % 249) as u8).collect();
+        let of = |at: usize, end: usize| ChunkHeader::of(key(), 100_000, at, &payload[at..end]);
+        let (one, two) = (of(GRAIN_BYTES, 3 * GRAIN_BYTES), of(6 * GRAIN_BYTES, 100_000));
+        assert_eq!((one.present, two.present, one.end(), two.end()), (0b110, 0b100_0000, 49_152, 100_000));
+        let both = two.joined(&one);
+        assert_eq!(ChunkHeader::decode(&both.encode()), Some(both));
+        assert!(both.verifies(GRAIN_BYTES, &payload[GRAIN_BYTES..3 * GRAIN_BYTES]));
+        assert!(both.verifies(6 * GRAIN_BYTES, &payload[6 * GRAIN_BYTES..]));
+        assert!(!both.verifies(0, &payload[..2 * GRAIN_BYTES]), "the first grain is not there");
+        let all = of(0, 100_000);
+        assert_eq!(all.joined(&both), all);
+        assert_eq!(all.encode()[8..12], [1, 0, 0, 0], "a whole one is as it always was");
     }
 }

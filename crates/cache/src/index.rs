@@ -8,6 +8,7 @@ use forebay_types::{Epoch, ObjectId};
 
 use crate::{
     ObjectKey,
+    header::Grains,
     key::ChunkKey,
     queue::{Ghosts, NONE, Place, Queue},
     table::Table,
@@ -25,11 +26,14 @@ pub(crate) struct Slot {
     version: u32,
     pub(crate) newer: u32,
     pub(crate) older: u32,
+    /// Uses, and [`AHEAD`].
     uses: u8,
     place: Place,
-    /// Fetched ahead of any reader: the first use is the one it was fetched for.
-    ahead: bool,
+    present: Grains,
 }
+
+/// Fetched ahead of any reader: the first use is the one it was fetched for.
+const AHEAD: u8 = 0x80;
 
 impl Slot {
     fn key(&self) -> ChunkKey {
@@ -46,7 +50,7 @@ const FREE: Slot = Slot {
     older: NONE,
     uses: 0,
     place: Place::Nowhere,
-    ahead: false,
+    present: 0,
 };
 
 /// Where a chunk was found.
@@ -55,6 +59,16 @@ pub(crate) struct Found {
     pub slot: u32,
     pub version: u32,
     pub len: u32,
+    /// What of it is there.
+    pub present: Grains,
+}
+
+/// A chunk that was taken out of its slot to be put back with more of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub slot: u32,
+    place: Place,
+    uses: u8,
 }
 
 pub(crate) struct Index {
@@ -111,8 +125,8 @@ impl Index {
 
     pub(crate) fn find(&self, key: ChunkKey) -> Option<Found> {
         let slot = self.table.find(key.hash64(), |slot| self.slots[slot as usize].key() == key)?;
-        let Slot { version, len, .. } = self.slots[slot as usize];
-        Some(Found { slot, version, len })
+        let Slot { version, len, present, .. } = self.slots[slot as usize];
+        Some(Found { slot, version, len, present })
     }
 
     /// Whether the slot still holds what was found there.
@@ -124,8 +138,8 @@ impl Index {
     pub(crate) fn used(&mut self, found: Found) {
         if self.unchanged(found) {
             let slot = &mut self.slots[found.slot as usize];
-            match slot.ahead {
-                true => slot.ahead = false,
+            match slot.uses & AHEAD != 0 {
+                true => slot.uses &= !AHEAD,
                 false => slot.uses = (slot.uses + 1).min(MAX_USES),
             }
         }
@@ -151,7 +165,7 @@ impl Index {
         loop {
             let from_small = self.small.len() > self.small_target() || self.main.tail().is_none();
             if let Some(slot) = self.small.tail().filter(|_| from_small) {
-                if self.slots[slot as usize].uses == 0 {
+                if self.slots[slot as usize].uses & !AHEAD == 0 {
                     self.ghosts.remember(self.slots[slot as usize].key().hash64());
                     return Some(slot);
                 }
@@ -160,7 +174,7 @@ impl Index {
                 self.enqueue(slot, Place::Main);
             } else {
                 let slot = self.main.tail()?;
-                if self.slots[slot as usize].uses == 0 {
+                if self.slots[slot as usize].uses & !AHEAD == 0 {
                     return Some(slot);
                 }
                 self.slots[slot as usize].uses -= 1;
@@ -201,18 +215,49 @@ impl Index {
     }
 
     /// From reserved to published; false, and still reserved, if another slot has the chunk.
-    pub(crate) fn publish(&mut self, slot: u32, key: ChunkKey, len: u32, ahead: bool) -> bool {
+    pub(crate) fn publish(
+        &mut self,
+        slot: u32,
+        key: ChunkKey,
+        len: u32,
+        present: Grains,
+        ahead: bool,
+    ) -> bool {
         if self.find(key).is_some() {
             return false;
         }
         let place = if self.ghosts.recall(key.hash64()) { Place::Main } else { Place::Small };
-        self.publish_in(place, slot, key, len, ahead);
+        self.publish_in(place, slot, key, (len, present), if ahead { AHEAD } else { 0 });
         true
     }
 
-    fn publish_in(&mut self, place: Place, slot: u32, key: ChunkKey, len: u32, ahead: bool) {
+    /// Takes a chunk out, to be put back by [`Index::put_back`]; its slot is then reserved.
+    pub(crate) fn take(&mut self, key: ChunkKey) -> Option<Taken> {
+        let slot = self.find(key)?.slot;
+        let Slot { place, uses, .. } = self.slots[slot as usize];
+        self.withdraw(slot);
+        Some(Taken { slot, place, uses })
+    }
+
+    /// Publishes a chunk in the slot and the queue that it was taken from; false, and still reserved, if another slot has it now.
+    pub(crate) fn put_back(&mut self, taken: Taken, key: ChunkKey, len: u32, present: Grains) -> bool {
+        if self.find(key).is_some() {
+            return false;
+        }
+        self.publish_in(taken.place, taken.slot, key, (len, present), taken.uses);
+        true
+    }
+
+    fn publish_in(
+        &mut self,
+        place: Place,
+        slot: u32,
+        key: ChunkKey,
+        (len, present): (u32, Grains),
+        uses: u8,
+    ) {
         let entry = &mut self.slots[slot as usize];
-        *entry = Slot { object: key.object, index: key.index, len, uses: 0, ahead, ..*entry };
+        *entry = Slot { object: key.object, index: key.index, len, uses, present, ..*entry };
         self.highest = self.highest.max(key.index);
         self.used_bytes += u64::from(len);
         self.table.insert(key.hash64(), slot);
@@ -221,14 +266,14 @@ impl Index {
 
     /// Takes up what slot `slot` held when the cache was closed. For an index on which nothing else was done yet.
     /// What was cached longer than this run lasts has shown its worth: it goes to the main queue.
-    pub(crate) fn recover(&mut self, slot: u32, key: ChunkKey, len: u32) {
+    pub(crate) fn recover(&mut self, slot: u32, key: ChunkKey, len: u32, present: Grains) {
         if slot >= self.limit || self.find(key).is_some() {
             return;
         }
         if slot as usize >= self.slots.len() {
             self.slots.resize(slot as usize + 1, FREE);
         }
-        self.publish_in(Place::Main, slot, key, len, false);
+        self.publish_in(Place::Main, slot, key, (len, present), 0);
     }
 
     /// To be called once after the last `recover`: lists the free slots.

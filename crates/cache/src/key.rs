@@ -2,6 +2,8 @@ use std::{fmt, ops::Range};
 
 use forebay_types::{Epoch, ObjectId};
 
+use crate::header::{GRAIN_BYTES, Grains, grains};
+
 /// The unit of caching: objects are cut at multiples of this many bytes; the last chunk of an object may be shorter.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
 
@@ -74,6 +76,24 @@ impl Object {
             return 0..0;
         }
         (range.start / CHUNK_BYTES) as u32..range.end.div_ceil(CHUNK_BYTES) as u32
+    }
+
+    /// What of chunk `index` lies in `range`, as a range of the object.
+    pub(crate) fn part(&self, index: u32, range: &Range<u64>) -> Range<u64> {
+        let chunk = self.bytes(&(index..index + 1));
+        range.start.max(chunk.start)..range.end.min(chunk.end)
+    }
+
+    /// The grains of chunk `index` that lie in `range`, even in part.
+    pub(crate) fn grains(&self, index: u32, range: &Range<u64>) -> Grains {
+        let (start, part) = (u64::from(index) * CHUNK_BYTES, self.part(index, range));
+        grains(&((part.start - start) as usize..(part.end - start) as usize))
+    }
+
+    /// Those grains, as a range of the object.
+    pub(crate) fn rounded(&self, index: u32, range: &Range<u64>) -> Range<u64> {
+        let (grain, part) = (GRAIN_BYTES as u64, self.part(index, range));
+        part.start / grain * grain..part.end.next_multiple_of(grain).min(self.len)
     }
 
     /// The bytes of the chunks `chunks`.

@@ -36,5 +36,5 @@ pub use cache::{CacheOptions, DiskCache, Hint};
 pub use error::{CacheError, ReadError};
 pub use fetch::Fetch;
 pub use key::{CHUNK_BYTES, ObjectKey};
-pub use read_ahead::{MAX_WINDOW, MIN_WINDOW, ReadAhead};
+pub use read_ahead::{Advice, MAX_WINDOW, MIN_WINDOW, Pattern, ReadAhead};
 pub use stats::CacheStats;

@@ -18,8 +18,21 @@ impl Memory {
         Memory { slots: RwLock::new(Vec::new()) }
     }
 
-    pub(crate) fn write(&self, slot: u32, payload: &[u8]) {
-        let copy = Bytes::copy_from_slice(payload);
+    /// Puts `part` of a chunk of `len` bytes, from its byte `at` on, over what the slot has of that chunk.
+    pub(crate) fn write(&self, slot: u32, len: u32, at: u32, part: &[u8]) {
+        let whole = part.len() == len as usize;
+        let old = if whole { None } else { self.slots.read().get(slot as usize).cloned() };
+        let copy = if whole {
+            Bytes::copy_from_slice(part)
+        } else {
+            let mut payload =
+                old.filter(|old| old.len() == len as usize).map_or_else(Vec::new, |old| old.to_vec());
+            payload.resize(len as usize, 0);
+            if let Some(place) = payload.get_mut(at as usize..at as usize + part.len()) {
+                place.copy_from_slice(part);
+            }
+            Bytes::from(payload)
+        };
         let mut slots = self.slots.write();
         if slots.len() <= slot as usize {
             slots.resize(slot as usize + 1, Bytes::new());

@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{CHUNK_BYTES, CacheError, Fetch, cache::Shared, key::Object, read::Purpose};
 
-/// Largest request that is made ahead of a reader, in chunks: 4 MiB, so that a window of 16 MiB keeps four threads busy.
-const REQUEST_CHUNKS: u32 = (4 << 20) / CHUNK_BYTES as u32;
+/// Largest request that is made ahead of a reader, in chunks: 2 MiB, so that a window of 32 MiB keeps twelve threads busy, and these hold 24 MiB.
+const REQUEST_CHUNKS: u32 = (2 << 20) / CHUNK_BYTES as u32;
 
 /// A range to read ahead, at most one request long.
 struct Job {
@@ -133,7 +133,7 @@ impl<F: Fetch> Shared<F> {
 
     /// Fetches what is neither cached nor on its way now. A failure is only counted: the reader that needs the bytes tries again.
     fn fetch_ahead(&self, job: &Job) {
-        let purpose = Purpose { ahead: true, trust: true, request_chunks: REQUEST_CHUNKS };
+        let purpose = Purpose { wanted: None, narrow: false, trust: true, request_chunks: REQUEST_CHUNKS };
         let plan = self.plan(job.object, job.chunks.clone(), purpose);
         plan.owned.iter().for_each(|flight| self.fly(flight));
     }

@@ -59,13 +59,34 @@ impl<E: Clone> Plan<E> {
 
 /// What a plan is for.
 #[derive(Clone, Copy)]
-pub(crate) struct Purpose {
-    /// No reader waits for it.
-    pub ahead: bool,
+pub(crate) struct Purpose<'a> {
+    /// The bytes of the object that a reader waits for; `None`: no reader waits.
+    pub wanted: Option<&'a Range<u64>>,
+    /// Only the grains that are wanted are fetched, not their whole chunks.
+    pub narrow: bool,
     /// Chunks in the cache are good enough.
     pub trust: bool,
     /// Largest request, in chunks.
     pub request_chunks: u32,
+}
+
+/// A request that is to be made.
+struct Missing {
+    chunks: Range<u32>,
+    bytes: Range<u64>,
+    shared: bool,
+}
+
+impl Missing {
+    /// Adds what follows in the object, if it does and the request stays short enough.
+    fn add(&mut self, other: &Missing, most: u32) -> bool {
+        let follows = self.chunks.end == other.chunks.start && self.bytes.end == other.bytes.start;
+        let fits = follows && self.shared == other.shared && (self.chunks.len() as u32) < most;
+        if fits {
+            (self.chunks.end, self.bytes.end) = (other.chunks.end, other.bytes.end);
+        }
+        fits
+    }
 }
 
 impl<F: Fetch> Shared<F> {
@@ -80,7 +101,12 @@ impl<F: Fetch> Shared<F> {
         let mut pieces = Vec::new();
         let mut attempt = 0;
         while !pending.is_empty() {
-            let purpose = Purpose { ahead: false, trust: attempt < ATTEMPTS, request_chunks: REQUEST_CHUNKS };
+            let purpose = Purpose {
+                wanted: Some(range),
+                narrow: hint == Hint::Random,
+                trust: attempt < ATTEMPTS,
+                request_chunks: REQUEST_CHUNKS,
+            };
             let plan = self.plan(object, pending.drain(..), purpose);
             self.counters.misses.add(plan.owned.iter().map(|flight| flight.chunks.len() as u64).sum());
             self.counters.joined.add(plan.joined.iter().map(|(_, chunks)| chunks.len() as u64).sum());
@@ -108,39 +134,56 @@ impl<F: Fetch> Shared<F> {
         &self,
         object: Object,
         chunks: impl Iterator<Item = u32>,
-        purpose: Purpose,
+        purpose: Purpose<'_>,
     ) -> Plan<F::Error> {
         let mut plan = Plan { cached: Vec::new(), joined: Vec::new(), owned: Vec::new() };
-        // Slots of chunks that are not to be used: untrusted, or of another length than the object allows.
+        // Slots of chunks that are not to be used: untrusted, or of another length than the object allows, or to be fetched whole.
         let mut stale = Vec::new();
-        let mut missing: Vec<Range<u32>> = Vec::new();
+        let mut missing: Vec<Missing> = Vec::new();
         let mut state = self.state.lock();
         let State { index, flights } = &mut *state;
         for chunk in chunks {
             let key = object.chunk(chunk);
+            let whole = object.bytes(&(chunk..chunk + 1));
+            let wanted = purpose.wanted.map_or(whole.clone(), |range| object.part(chunk, range));
+            let mut shared = true;
             if let Some(flight) = flights.get(&key) {
-                if !purpose.ahead {
-                    flight.join();
-                    plan.add_joined(flight, chunk);
-                }
-                continue;
-            }
-            match index.find(key) {
-                Some(found) if purpose.trust && found.len == object.chunk_len(chunk) => {
-                    plan.add_cached(object, chunk, found);
+                if purpose.wanted.is_none() {
                     continue;
                 }
-                Some(_) => stale.extend(index.remove(key)),
-                None => {}
+                if flight.brings(&wanted) {
+                    flight.join();
+                    plan.add_joined(flight, chunk);
+                    continue;
+                }
+                // It brings another part: rare enough to be asked for twice.
+                shared = false;
             }
-            match missing.last_mut() {
-                Some(run) if run.end == chunk && (run.len() as u32) < purpose.request_chunks => run.end += 1,
-                _ => missing.push(chunk..chunk + 1),
+            let grains = object.grains(chunk, &wanted);
+            match index.find(key) {
+                Some(found) if purpose.trust && found.len == object.chunk_len(chunk) => {
+                    if grains & !found.present == 0 {
+                        plan.add_cached(object, chunk, found);
+                        continue;
+                    }
+                    if shared && !purpose.narrow {
+                        stale.extend(index.remove(key));
+                    }
+                }
+                Some(_) if shared => stale.extend(index.remove(key)),
+                _ => {}
+            }
+            let bytes = if purpose.narrow || !shared { object.rounded(chunk, &wanted) } else { whole };
+            let request = Missing { chunks: chunk..chunk + 1, bytes, shared };
+            if !missing.last_mut().is_some_and(|last| last.add(&request, purpose.request_chunks)) {
+                missing.push(request);
             }
         }
-        for run in missing {
-            let flight = Flight::new(object, run.clone(), purpose.ahead);
-            run.for_each(|chunk| drop(flights.insert(object.chunk(chunk), flight.clone())));
+        for Missing { chunks, bytes, shared } in missing {
+            let flight = Flight::new(object, (chunks.clone(), bytes), shared, purpose.wanted.is_none());
+            if shared {
+                chunks.for_each(|chunk| drop(flights.insert(object.chunk(chunk), flight.clone())));
+            }
             plan.owned.push(flight);
         }
         drop(state);
@@ -159,7 +202,7 @@ impl<F: Fetch> Shared<F> {
         let fault = match outcome {
             Ok(pieces) => {
                 for (chunk, &found) in run.chunks().zip(&run.found) {
-                    if hint == Hint::Random || range.start <= u64::from(chunk) * CHUNK_BYTES {
+                    if hint != Hint::Sequential || range.start <= u64::from(chunk) * CHUNK_BYTES {
                         state.index.used(found);
                     }
                 }
@@ -206,7 +249,7 @@ impl<F: Fetch> Shared<F> {
     pub(crate) fn fly(&self, flight: &Arc<Flight<F::Error>>) {
         let landing = Landing { shared: self, flight };
         let object = flight.object.key;
-        let bytes = flight.bytes();
+        let bytes = flight.bytes.clone();
         let wanted = bytes.end - bytes.start;
         self.counters.fetches.add(1);
         let fetched = self.fetch.fetch(&object, bytes.start, wanted).map_err(ReadError::Fetch);
@@ -218,8 +261,8 @@ impl<F: Fetch> Shared<F> {
             Ok(fetched) => {
                 self.counters.fetched_bytes.add(wanted);
                 flight.land(Ok(fetched.clone()));
-                for (chunk, payload) in flight.chunks.clone().zip(fetched.chunks(CHUNK_BYTES as usize)) {
-                    self.keep(flight.object.chunk(chunk), payload, Some(flight));
+                if flight.shared {
+                    self.keep_all(flight, &fetched);
                 }
             }
             Err(error) => {
@@ -227,6 +270,20 @@ impl<F: Fetch> Shared<F> {
                 landing.deregister();
                 flight.land(Err(error));
             }
+        }
+    }
+}
+
+impl<F: Fetch> Shared<F> {
+    /// Keeps what a flight brought.
+    fn keep_all(&self, flight: &Arc<Flight<F::Error>>, fetched: &[u8]) {
+        let object = flight.object;
+        for chunk in flight.chunks.clone() {
+            let part = object.part(chunk, &flight.bytes);
+            let from = (part.start - flight.bytes.start) as usize;
+            let Some(bytes) = fetched.get(from..from + (part.end - part.start) as usize) else { return };
+            let at = (part.start - u64::from(chunk) * CHUNK_BYTES) as u32;
+            self.keep(object.chunk(chunk), object.chunk_len(chunk), (at, bytes), Some(flight));
         }
     }
 }
@@ -266,9 +323,9 @@ fn piece_of<E: Clone>(
     let fetched = flight.wait()?;
     let part = object.bytes(chunks);
     let part = part.start.max(range.start)..part.end.min(range.end);
-    let whole = flight.bytes();
+    let whole = flight.bytes.clone();
     // A flight for the same object with another length may bring less.
-    if part.end > whole.end {
+    if !flight.brings(&part) {
         let (wanted, got) = (part.end - part.start, whole.end.saturating_sub(part.start));
         return Err(ReadError::WrongLength { object: object.key, offset: part.start, wanted, got });
     }

@@ -90,7 +90,7 @@ impl Slabs {
             }
             for (slot, header) in (0..).zip(table.chunks_exact(HEADER_BYTES)) {
                 let Some(header) = ChunkHeader::decode(header) else { continue };
-                if payload_offset(slot) + u64::from(header.len) <= end {
+                if payload_offset(slot) + u64::from(header.end()) <= end {
                     found(first + slot, &header);
                 }
             }
@@ -103,10 +103,17 @@ impl Slabs {
         Ok((file.ok_or(io::ErrorKind::NotFound)?, slot % SLAB_SLOTS))
     }
 
-    pub(crate) fn write(&self, slot: u32, header: &ChunkHeader, payload: &[u8]) -> io::Result<()> {
+    /// Writes `part` of a chunk, from its byte `at` on; then the header.
+    pub(crate) fn write(&self, slot: u32, header: &ChunkHeader, at: u32, part: &[u8]) -> io::Result<()> {
         let (file, place) = self.slab(slot)?;
-        file.write_all_at(payload, payload_offset(place))?;
+        file.write_all_at(part, payload_offset(place) + u64::from(at))?;
         file.write_all_at(&header.encode(), header_offset(place))
+    }
+
+    /// The header of a slot, if it is one.
+    pub(crate) fn header(&self, slot: u32) -> io::Result<Option<ChunkHeader>> {
+        let (file, place) = self.slab(slot)?;
+        Ok(ChunkHeader::decode(&read_at(file, HEADER_BYTES, header_offset(place))?))
     }
 
     pub(crate) fn erase(&self, slot: u32) -> io::Result<()> {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     CHUNK_BYTES,
-    header::ChunkHeader,
+    header::{ChunkHeader, Grains},
     index::Found,
     key::Object,
     memory::Memory,
@@ -52,13 +52,26 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Writes a chunk to a reserved slot: payload first, header second.
-    pub(crate) fn write(&self, slot: u32, header: &ChunkHeader, payload: &[u8]) -> io::Result<()> {
+    /// Writes `part` of a chunk, from its byte `at` on, to a reserved slot: payload first, header second. `older` says what the slot has of the
+    /// same chunk already. Returns what it has then.
+    pub(crate) fn write(
+        &self,
+        slot: u32,
+        header: &ChunkHeader,
+        (at, part): (u32, &[u8]),
+        older: Grains,
+    ) -> io::Result<Grains> {
         match self {
-            Storage::Slabs(slabs) => slabs.write(slot, header, payload),
+            Storage::Slabs(slabs) => {
+                let same = |found: &ChunkHeader| found.key == header.key && found.len == header.len;
+                let older = if older == 0 { None } else { slabs.header(slot)?.filter(same) };
+                let joined = older.map_or(*header, |older| header.joined(&older));
+                slabs.write(slot, &joined, at, part)?;
+                Ok(joined.present)
+            }
             Storage::Memory(memory) => {
-                memory.write(slot, payload);
-                Ok(())
+                memory.write(slot, header.len, at, part);
+                Ok(header.present | older)
             }
         }
     }

@@ -1,34 +1,14 @@
-//! Reading and writing the bytes of files.
+//! Writing the bytes of files, and where they have holes.
 
-use bytes::Bytes;
-use forebay_data::{ReadError, SourceError};
-use forebay_format::{
-    footer::RunEntry,
-    row::{Extent, Layout},
-    run,
-};
-use forebay_meta::{ExtentSource, Inode, MetaError, NewExtent, Piece, PieceSource, SetAttr, WriteAttr};
+use forebay_format::{footer::RunEntry, row::Layout, run};
+use forebay_meta::{ExtentSource, Inode, MetaError, NewExtent, PieceSource, SetAttr, WriteAttr};
 use forebay_types::{
     Compression, Ino,
     limits::{INLINE_MAX, STREAM_WRITE_MIN, file_size_max},
 };
 use parking_lot::RwLockReadGuard;
 
-use crate::{Volume, error::VolumeError, source::object_key, upkeep::Task};
-
-/// How often a read begins anew because its data was moved while it was read.
-const READ_ATTEMPTS: u32 = 4;
-/// Holes of at least this many bytes are told as such instead of being filled in.
-const HOLE_MIN: u64 = 64 << 10;
-
-/// A piece of what was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ReadPiece {
-    /// These bytes.
-    Bytes(Bytes),
-    /// So many zeros.
-    Zeros(usize),
-}
+use crate::{Volume, error::VolumeError};
 
 /// Bytes that are copied, not shared, by one call.
 const COPY_MAX: u64 = 1 << 20;
@@ -43,76 +23,6 @@ pub enum Whence {
 }
 
 impl Volume {
-    /// `len` bytes of a file from `offset` on, fewer at its end.
-    ///
-    /// # Errors
-    /// [`VolumeError::Read`] where the bytes cannot be had or are not what was written; [`VolumeError::Meta`].
-    pub fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<ReadPiece>, VolumeError> {
-        let mut attempt = 1;
-        loop {
-            let pieces = self.ns.map(self.subvolume, ino, offset, u64::from(len))?;
-            match self.read_pieces(&pieces) {
-                Err(VolumeError::Read(ReadError::Source(SourceError::NotFound { .. })))
-                    if attempt < READ_ATTEMPTS =>
-                {
-                    attempt += 1;
-                }
-                Err(VolumeError::Read(error)) => {
-                    self.note_unreadable(ino, &error);
-                    return Err(error.into());
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// Says for people which object a failed read was about.
-    fn note_unreadable(&self, ino: Ino, error: &ReadError) {
-        let segment = match error {
-            ReadError::Source(source) => source.segment(),
-            ReadError::Corrupt { segment, .. } | ReadError::Sealed { segment, .. } => *segment,
-            ReadError::OutOfRange { .. } => return,
-        };
-        let object = self.ns.segment(segment).and_then(|row| row.object).map(object_key);
-        let place = object.map(|key| format!(", in object {key}")).unwrap_or_default();
-        self.upkeep.note(Task::Read, format!("inode {ino}: {error}{place}"));
-    }
-
-    fn read_pieces(&self, pieces: &[Piece]) -> Result<Vec<ReadPiece>, VolumeError> {
-        let mut out = Vec::with_capacity(1);
-        let total: u64 = pieces.iter().map(|piece| piece.len).sum();
-        let mut bytes = Vec::with_capacity(if pieces.len() == 1 { 0 } else { total as usize });
-        for piece in pieces {
-            match &piece.source {
-                PieceSource::Hole if piece.len >= HOLE_MIN => {
-                    if !bytes.is_empty() {
-                        out.push(ReadPiece::Bytes(std::mem::take(&mut bytes).into()));
-                    }
-                    out.push(ReadPiece::Zeros(piece.len as usize));
-                }
-                PieceSource::Hole => bytes.resize(bytes.len() + piece.len as usize, 0),
-                PieceSource::Inline(data) => bytes.extend_from_slice(data),
-                PieceSource::Extent(extent) => self.reader.read(extent, 0, piece.len as u32, &mut bytes)?,
-            }
-        }
-        if !bytes.is_empty() {
-            out.push(ReadPiece::Bytes(bytes.into()));
-        }
-        Ok(out)
-    }
-
-    /// Reads into one buffer.
-    pub(crate) fn read_whole(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<u8>, VolumeError> {
-        let mut bytes = Vec::with_capacity(len as usize);
-        for piece in self.read(ino, offset, len)? {
-            match piece {
-                ReadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
-                ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),
-            }
-        }
-        Ok(bytes)
-    }
-
     /// Writes all of `data` at `offset`. When it returns, every later read sees it; [`Volume::sync`] makes it durable.
     ///
     /// # Errors
@@ -346,14 +256,5 @@ impl<'a> Writer<'a> {
             check: run.check,
         });
         Ok(())
-    }
-}
-
-impl Volume {
-    /// The raw bytes of an extent.
-    pub(crate) fn extent_bytes(&self, extent: &Extent) -> Result<Vec<u8>, VolumeError> {
-        let mut bytes = Vec::with_capacity(extent.len as usize);
-        self.reader.read(extent, 0, extent.len, &mut bytes)?;
-        Ok(bytes)
     }
 }

@@ -19,6 +19,7 @@ mod file;
 pub mod fsck;
 mod journal_log;
 mod open;
+mod read;
 mod recover;
 mod remote;
 mod source;
@@ -29,6 +30,7 @@ mod upkeep;
 
 use std::{fmt, fs::File, sync::Arc};
 
+use forebay_cache::ReadAhead;
 use forebay_data::{Journal, RunReader, Streams};
 use forebay_format::RunSealer;
 use forebay_meta::{EmbeddedEngine, Namespace};
@@ -39,8 +41,9 @@ pub use caches::CacheCounts;
 pub use config::{FORMAT, VolumeConfig, VolumePaths};
 pub use create::{CreateOptions, create};
 pub use error::VolumeError;
-pub use file::{ReadPiece, Whence};
+pub use file::Whence;
 pub use open::OpenOptions;
+pub use read::ReadPiece;
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use space::Space;
 pub use status::{Activity, BucketStatus, CacheStatus, Status};
@@ -62,6 +65,8 @@ pub struct Volume {
     pub(crate) store: ObjectStore,
     pub(crate) source: Arc<source::Source>,
     pub(crate) reader: RunReader,
+    /// How the reads of each inode follow each other.
+    pub(crate) ahead: ReadAhead,
     pub(crate) sealer: Option<Arc<RunSealer>>,
     /// What is kept in the bucket besides data; `None` where the store is the volume's own.
     pub(crate) remote: Option<Remote>,

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
+use forebay_cache::ReadAhead;
 use forebay_data::{DataError, Journal, RecoveredStream, ReplayError, RunReader, Streams};
 use forebay_env::{
     Clock, SystemClock,
@@ -16,7 +17,7 @@ use forebay_format::{
     row::{SegmentKind, SegmentRow, SegmentState},
 };
 use forebay_meta::{EmbeddedEngine, Engine, Namespace};
-use forebay_object::ObjectStore;
+use forebay_object::{Backend, ObjectStore, StoreUrl};
 use forebay_types::{Encryption, Epoch, SegmentId, Sequence, SubvolumeId};
 use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, flock};
@@ -41,7 +42,8 @@ const MEMORY_CACHE_DEFAULT: u64 = 128 << 20;
 pub struct OpenOptions {
     /// Refuse changes.
     pub read_only: bool,
-    /// Where the cache of a store elsewhere is; `None`: in the volume's directory.
+    /// Where the cache of a store elsewhere is; `None`: in the volume's directory, and a store that is a directory is read by its files, without a
+    /// cache on disk.
     pub cache_dir: Option<PathBuf>,
     /// Bytes that the cache may take on disk; 0: there is none.
     pub cache_size: u64,
@@ -127,7 +129,10 @@ impl Volume {
             }
             None => None,
         };
+        let directory = options.store.is_none() && matches!(store.url(), StoreUrl::File(_));
+        let in_files = directory && (config.store.is_none() || options.cache_dir.is_none());
         let objects = Arc::new(match (&config.store, options.cache_size) {
+            _ if in_files => ObjectReader::by_files(&store),
             (None, _) | (_, 0) => ObjectReader::uncached(&store),
             (Some(_), size) => {
                 let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
@@ -135,6 +140,7 @@ impl Volume {
             }
         });
         let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
+        let ahead = ReadAhead::new(objects.read_ahead_limit());
         let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
         let segments: Arc<dyn forebay_data::SegmentSource> = Arc::clone(&source) as _;
         let reader = RunReader::new(segments, Arc::new(keys), options.memory_cache);
@@ -151,6 +157,7 @@ impl Volume {
             store,
             source,
             reader,
+            ahead,
             sealer,
             remote,
             data_locks: DataLocks::default(),

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use forebay_data::{DataError, Journal, SegmentSource, SourceError, Streams};
+use forebay_data::{Access, DataError, Journal, SegmentSource, SourceError, Streams};
 use forebay_format::row::ObjectRef;
 use forebay_meta::Namespace;
 use forebay_types::SegmentId;
@@ -88,16 +88,39 @@ fn explain(segment: SegmentId, error: DataError) -> SourceError {
 
 impl SegmentSource for Source {
     fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, SourceError> {
-        match self.journal.read(segment, offset, len) {
+        let mut bytes = vec![0; len as usize];
+        let got = self.read_into(segment, offset, &mut bytes, Access::Nearby)?;
+        bytes.truncate(got);
+        Ok(bytes.into())
+    }
+
+    fn read_into(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        out: &mut [u8],
+        access: Access,
+    ) -> Result<usize, SourceError> {
+        match self.journal.read_into(segment, offset, out) {
             Err(DataError::NoSegment { .. }) => {}
-            read => return read.map_err(|error| explain(segment, error)),
+            read => return read.map(|()| out.len()).map_err(|error| explain(segment, error)),
         }
-        match self.streams.read(segment, offset, len) {
+        match self.streams.read_into(segment, offset, out) {
             Err(DataError::NoSegment { .. }) => {}
-            read => return read.map_err(|error| explain(segment, error)),
+            read => return read.map(|()| out.len()).map_err(|error| explain(segment, error)),
         }
         let stored = self.stored(segment)?;
-        self.objects.read(segment, stored.object, stored.offset + offset, len)
+        self.objects.read(segment, stored.object, stored.offset.saturating_add(offset), out, access)
+    }
+
+    fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) {
+        // What is in the journal was written lately: the kernel has its pages.
+        if self.journal.has(segment) || self.streams.prefetch(segment, offset, len) {
+            return;
+        }
+        if let Ok(stored) = self.stored(segment) {
+            self.objects.prefetch(stored.object, stored.offset.saturating_add(offset), u64::from(len));
+        }
     }
 
     fn distrust(&self, segment: SegmentId, offset: u64, len: u32) {

@@ -74,7 +74,10 @@ fn an_emptied_disk_cache_asks_the_store_again() {
     let (root, store) = (dir.path().join("volume"), dir.path().join("store"));
     let store = format!("file://{}", store.display()).parse().unwrap();
     create(&root, &CreateOptions { store: Some(store), ..CreateOptions::default() }).unwrap();
-    let volume = open(&root);
+    // A store that is a directory has one only where it is asked for.
+    let cache_dir = Some(dir.path().join("cache"));
+    let options = OpenOptions { background: false, cache_dir, ..OpenOptions::default() };
+    let volume = Volume::open(&root, &options).unwrap();
     let ino = write(&volume);
     assert!(volume.empty_caches().contains(&"contents on disk"));
     assert_eq!(counts(&volume, "disk").used_bytes, 0);
@@ -82,4 +85,17 @@ fn an_emptied_disk_cache_asks_the_store_again() {
     check(&volume, ino);
     let after = counts(&volume, "disk");
     assert!(after.misses > before.misses && after.used_bytes > 0, "{after:?}");
+}
+
+#[test]
+fn a_store_in_a_directory_is_read_without_a_copy_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, store) = (dir.path().join("volume"), dir.path().join("store"));
+    let store = format!("file://{}", store.display()).parse().unwrap();
+    create(&root, &CreateOptions { store: Some(store), ..CreateOptions::default() }).unwrap();
+    let ino = write(&open(&root));
+    let volume = open(&root);
+    check(&volume, ino);
+    assert!(volume.cache_counts().iter().all(|counts| counts.name == "memory"));
+    assert!(!volume.paths().cache().exists());
 }

@@ -1,6 +1,6 @@
 use std::{fs, path::Path, sync::Arc};
 
-use forebay_cache::{CacheOptions, DiskCache};
+use forebay_cache::{CacheOptions, DiskCache, MAX_WINDOW};
 
 use crate::store::{CHUNK, Cache, MIB, Store, check, each_kind, object, open, room_for};
 
@@ -71,7 +71,7 @@ fn read_ahead_stays_within_what_new_chunks_may_take() {
             .unwrap()
             .read_ahead_limit()
     };
-    assert_eq!(limit(1 << 34), 16 * MIB);
+    assert_eq!(limit(1 << 34), MAX_WINDOW);
     assert_eq!(limit(room_for(200)), 10 * CHUNK);
 }
 

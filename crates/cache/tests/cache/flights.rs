@@ -72,7 +72,7 @@ fn all_who_wait_get_the_error_and_the_next_reader_tries_again() {
         store.closed.store(true, SeqCst);
         store.failing.store(true, SeqCst);
         thread::scope(|scope| {
-            let read = || cache.read(object(1), MIB, 0, 10, Hint::Random);
+            let read = || cache.read(object(1), MIB, 0, 10, Hint::Nearby);
             let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(read)).collect();
             until("all others wait", || cache.stats().joined == READERS - 1);
             store.closed.store(false, SeqCst);
@@ -92,7 +92,7 @@ fn a_fetch_that_panics_leaves_nobody_waiting() {
         store.closed.store(true, SeqCst);
         store.panicking.store(true, SeqCst);
         thread::scope(|scope| {
-            let read = || cache.read(object(1), MIB, 0, 10, Hint::Random);
+            let read = || cache.read(object(1), MIB, 0, 10, Hint::Nearby);
             let first = scope.spawn(read);
             until("the first is on its way", || store.entered() == 1);
             let second = scope.spawn(read);

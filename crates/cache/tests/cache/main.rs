@@ -10,6 +10,7 @@ mod directory;
 mod eviction;
 mod flights;
 mod model;
+mod narrow;
 mod prefetch;
 mod reading;
 mod restart;

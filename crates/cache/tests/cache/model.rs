@@ -26,7 +26,7 @@ fn read_some(cache: &Cache, rng: &mut StdRng) {
         1 => rng.random_range(start..=len),
         _ => (start + 5000).min(len),
     };
-    let hint = if rng.random_bool(0.5) { Hint::Random } else { Hint::Sequential };
+    let hint = [Hint::Nearby, Hint::Sequential, Hint::Random][rng.random_range(0..3)];
     check_as(cache, object(id), len, start..end, hint);
 }
 

@@ -43,10 +43,10 @@ fn an_empty_object_has_nothing_to_fetch() {
 fn a_range_outside_the_object_is_refused() {
     each_kind(MIB, |cache, store| {
         for (offset, len) in [(0, 101), (101, 0), (u64::MAX, 2)] {
-            let error = cache.read(object(1), 100, offset, len, Hint::Random).unwrap_err();
+            let error = cache.read(object(1), 100, offset, len, Hint::Nearby).unwrap_err();
             assert_eq!(error, ReadError::OutOfRange { object: object(1), object_len: 100, offset, len });
         }
-        let endless = cache.read(object(1), u64::MAX, 0, 1, Hint::Random);
+        let endless = cache.read(object(1), u64::MAX, 0, 1, Hint::Nearby);
         assert!(matches!(endless, Err(ReadError::OutOfRange { .. })));
         assert_eq!(store.take_requests(), []);
     });
@@ -89,7 +89,7 @@ fn a_long_read_is_cut_into_requests_of_8_mib() {
 fn a_store_that_answers_short_is_an_error_and_nothing_is_kept() {
     each_kind(MIB, |cache, store| {
         store.short.store(true, SeqCst);
-        let error = cache.read(object(1), 1000, 0, 10, Hint::Random).unwrap_err();
+        let error = cache.read(object(1), 1000, 0, 10, Hint::Nearby).unwrap_err();
         assert_eq!(error, ReadError::WrongLength { object: object(1), offset: 0, wanted: 1000, got: 999 });
         assert_eq!(cache.stats().chunks, 0);
         store.short.store(false, SeqCst);
@@ -103,7 +103,7 @@ fn a_failing_store_fails_only_what_is_not_cached() {
         check(cache, object(1), MIB, 0..CHUNK);
         store.failing.store(true, SeqCst);
         check(cache, object(1), MIB, 100..CHUNK);
-        let read = cache.read(object(1), MIB, 0, CHUNK + 1, Hint::Random);
+        let read = cache.read(object(1), MIB, 0, CHUNK + 1, Hint::Nearby);
         assert_eq!(read.unwrap_err(), ReadError::Fetch(Down));
         store.failing.store(false, SeqCst);
         check(cache, object(1), MIB, 0..CHUNK + 1);

@@ -119,7 +119,7 @@ pub fn each_kind(capacity: u64, test: impl Fn(&Cache, &Arc<Store>)) {
 
 /// Reads and compares.
 pub fn check(cache: &Cache, object: ObjectKey, object_len: u64, range: Range<u64>) {
-    check_as(cache, object, object_len, range, Hint::Random);
+    check_as(cache, object, object_len, range, Hint::Nearby);
 }
 
 pub fn check_as(cache: &Cache, object: ObjectKey, object_len: u64, range: Range<u64>, hint: Hint) {

@@ -10,6 +10,7 @@
 mod base;
 mod chunk;
 mod container;
+mod files;
 mod names;
 mod outbox;
 mod owner;

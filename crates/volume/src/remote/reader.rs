@@ -1,30 +1,44 @@
-//! Reading objects of data: through a cache on the local disk where the store is elsewhere, and straight from the volume's own directory.
+//! Reading objects of data: through a cache on the local disk where the store is elsewhere, and straight from the files of a store that is a
+//! directory of this machine.
 //!
 //! What is read is not verified here; who finds it wrong says so ([`ObjectReader::distrust`]), and the next read asks the store again.
 
-use std::{fmt, path::Path};
+use std::{fmt, ops::Range, path::Path};
 
 use bytes::Bytes;
-use forebay_cache::{CacheOptions, CacheStats, DiskCache, Fetch, Hint, ObjectKey, ReadAhead, ReadError};
-use forebay_data::SourceError;
+use forebay_cache::{CacheOptions, CacheStats, DiskCache, Fetch, Hint, ObjectKey, ReadError};
+use forebay_data::{Access, SourceError};
 use forebay_format::row::ObjectRef;
-use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience};
+use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience, StoreUrl};
 use forebay_types::{SegmentId, VolumeId};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
+use super::files::ObjectFiles;
 use crate::{error::VolumeError, source::object_key};
+
+/// How far a reader of a local directory is read ahead of, in bytes: enough to keep a disk busy; more would only fill the page cache.
+const LOCAL_WINDOW: u64 = 8 << 20;
 
 /// Reads ranges of objects.
 pub(crate) struct ObjectReader {
     store: ObjectStore,
-    cached: Option<Cached>,
+    via: Via,
+}
+
+/// What stands before the store.
+enum Via {
+    /// Nothing: each read is a request.
+    Nothing,
+    /// The store is a directory of this machine.
+    Files(ObjectFiles),
+    /// It is elsewhere.
+    Cache(Cached),
 }
 
 /// The cache of a store elsewhere.
 struct Cached {
     cache: DiskCache<FromStore>,
-    ahead: Mutex<ReadAhead>,
     /// Lengths of objects, asked for once.
     lens: RwLock<FxHashMap<ObjectRef, u64>>,
 }
@@ -42,8 +56,12 @@ impl Fetch for FromStore {
 
 impl fmt::Debug for ObjectReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cache = if self.cached.is_some() { "cached" } else { "not cached" };
-        write!(f, "ObjectReader({}, {cache})", self.store.url())
+        let via = match &self.via {
+            Via::Nothing => "not cached",
+            Via::Files(_) => "by its files",
+            Via::Cache(_) => "cached",
+        };
+        write!(f, "ObjectReader({}, {via})", self.store.url())
     }
 }
 
@@ -54,7 +72,16 @@ fn cache_key(object: ObjectRef) -> ObjectKey {
 impl ObjectReader {
     /// Reads from the store each time.
     pub(crate) fn uncached(store: &ObjectStore) -> ObjectReader {
-        ObjectReader { store: store.patient(Patience::Quick), cached: None }
+        ObjectReader { store: store.patient(Patience::Quick), via: Via::Nothing }
+    }
+
+    /// Reads from the files of a store that is a directory; as [`ObjectReader::uncached`] where it is none.
+    pub(crate) fn by_files(store: &ObjectStore) -> ObjectReader {
+        let via = match store.url() {
+            StoreUrl::File(root) => Via::Files(ObjectFiles::new(root.clone())),
+            _ => Via::Nothing,
+        };
+        ObjectReader { store: store.patient(Patience::Quick), via }
     }
 
     /// Reads through the cache in `dir`, of at most `capacity` bytes.
@@ -70,29 +97,51 @@ impl ObjectReader {
         let store = store.patient(Patience::Quick);
         let cache = DiskCache::open(dir, volume, capacity, FromStore(store.clone()), CacheOptions::default())
             .map_err(|error| VolumeError::Option(error.to_string()))?;
-        let ahead = Mutex::new(ReadAhead::new(cache.read_ahead_limit()));
-        Ok(ObjectReader { store, cached: Some(Cached { cache, ahead, lens: RwLock::default() }) })
+        Ok(ObjectReader { store, via: Via::Cache(Cached { cache, lens: RwLock::default() }) })
     }
 
-    /// Bytes of an object, for a segment that is in it.
+    /// How far a sequential reader should be read ahead of, in bytes; 0: not at all.
+    pub(crate) fn read_ahead_limit(&self) -> u64 {
+        match &self.via {
+            Via::Nothing => 0,
+            Via::Files(_) => LOCAL_WINDOW,
+            Via::Cache(cached) => cached.cache.read_ahead_limit(),
+        }
+    }
+
+    fn in_cache(&self) -> Option<&Cached> {
+        match &self.via {
+            Via::Cache(cached) => Some(cached),
+            Via::Nothing | Via::Files(_) => None,
+        }
+    }
+
+    /// Fills `out` with bytes of an object, for a segment that is in it. Returns how many came: fewer only where the object has no more.
     pub(crate) fn read(
         &self,
         segment: SegmentId,
         object: ObjectRef,
         offset: u64,
-        len: u32,
-    ) -> Result<Bytes, SourceError> {
-        let read = match &self.cached {
-            Some(cached) => self.read_cached(cached, segment, object, offset, u64::from(len)),
-            None => self
-                .store
-                .get_range(&object_key(object), offset..offset + u64::from(len))
-                .map_err(Wrong::Store),
+        out: &mut [u8],
+        access: Access,
+    ) -> Result<usize, SourceError> {
+        if let Via::Files(files) = &self.via
+            && files.read(object, offset, out)
+        {
+            return Ok(out.len());
+        }
+        let range = offset..offset.saturating_add(out.len() as u64);
+        let read = match self.in_cache() {
+            Some(cached) => self.read_cached(cached, segment, object, range, access),
+            None => self.store.get_range(&object_key(object), range).map_err(Wrong::Store),
         };
-        read.map_err(|wrong| match wrong {
+        let bytes = read.map_err(|wrong| match wrong {
             Wrong::Store(error) => explain(segment, offset, &error),
             Wrong::Source(error) => error,
-        })
+        })?;
+        let got = bytes.len().min(out.len());
+        out[..got].copy_from_slice(&bytes[..got]);
+        Ok(got)
     }
 
     fn read_cached(
@@ -100,16 +149,16 @@ impl ObjectReader {
         cached: &Cached,
         segment: SegmentId,
         object: ObjectRef,
-        offset: u64,
-        len: u64,
+        range: Range<u64>,
+        access: Access,
     ) -> Result<Bytes, Wrong> {
         let (key, object_len) = (cache_key(object), self.object_len(cached, object)?);
-        let stream = object.id.0 ^ object.epoch.0 << 48;
-        let ahead = cached.ahead.lock().observe(stream, offset, len, object_len);
-        let hint = if ahead.is_some() { Hint::Sequential } else { Hint::Random };
-        if let Some(range) = ahead {
-            cached.cache.prefetch(key, object_len, range);
-        }
+        let hint = match access {
+            Access::Random => Hint::Random,
+            Access::Nearby => Hint::Nearby,
+            Access::Sequential => Hint::Sequential,
+        };
+        let (offset, len) = (range.start, range.end - range.start);
         cached.cache.read(key, object_len, offset, len, hint).map_err(|error| match error {
             ReadError::Fetch(error) => Wrong::Store(error),
             ReadError::Abandoned { .. } => {
@@ -119,6 +168,19 @@ impl ObjectReader {
                 Wrong::Source(SourceError::Corrupt { segment, offset, detail: error.to_string() })
             }
         })
+    }
+
+    /// Has bytes of an object brought near, without waiting for them.
+    pub(crate) fn prefetch(&self, object: ObjectRef, offset: u64, len: u64) {
+        match &self.via {
+            Via::Nothing => {}
+            Via::Files(files) => files.prefetch(object, offset, len),
+            Via::Cache(cached) => {
+                // Who reads the object later is told what is wrong with it.
+                let Ok(object_len) = self.object_len(cached, object) else { return };
+                cached.cache.prefetch(cache_key(object), object_len, offset..offset.saturating_add(len));
+            }
+        }
     }
 
     fn object_len(&self, cached: &Cached, object: ObjectRef) -> Result<u64, Wrong> {
@@ -132,14 +194,14 @@ impl ObjectReader {
 
     /// Says that bytes that were read are not what was written.
     pub(crate) fn distrust(&self, object: ObjectRef, offset: u64, len: u32) {
-        if let Some(cached) = &self.cached {
+        if let Some(cached) = self.in_cache() {
             cached.cache.distrust(cache_key(object), offset, u64::from(len));
         }
     }
 
     /// Says that an object was put from the file at `path`: who wrote it is likely to read it.
     pub(crate) fn uploaded(&self, object: ObjectRef, path: &Path) {
-        let Some(cached) = &self.cached else { return };
+        let Some(cached) = self.in_cache() else { return };
         if let Err(error) = cached.cache.insert_file(cache_key(object), path) {
             tracing::warn!("an uploaded object is not cached: {error}");
         }
@@ -147,22 +209,26 @@ impl ObjectReader {
 
     /// Says that an object was deleted.
     pub(crate) fn deleted(&self, object: ObjectRef) {
-        if let Some(cached) = &self.cached {
-            cached.cache.forget(cache_key(object));
-            cached.lens.write().remove(&object);
+        match &self.via {
+            Via::Nothing => {}
+            Via::Files(files) => files.forget(object),
+            Via::Cache(cached) => {
+                cached.cache.forget(cache_key(object));
+                cached.lens.write().remove(&object);
+            }
         }
     }
 
     /// Drops all that the cache holds.
     pub(crate) fn empty_cache(&self) {
-        if let Some(cached) = &self.cached {
+        if let Some(cached) = self.in_cache() {
             cached.cache.empty();
         }
     }
 
     /// What the cache holds and has done; `None` where there is none.
     pub(crate) fn stats(&self) -> Option<CacheStats> {
-        self.cached.as_ref().map(|cached| cached.cache.stats())
+        self.in_cache().map(|cached| cached.cache.stats())
     }
 }
 

@@ -6,4 +6,5 @@ mod bucket;
 mod faults;
 mod fencing;
 mod loss;
+mod reading;
 mod world;
