@@ -33,8 +33,8 @@ use crate::{
     holder::patiently,
 };
 
-/// The mount's read-ahead: what makes a cold sequential read ask for whole requests.
-const READ_AHEAD_KB: u32 = 1024;
+/// The mount's read-ahead: a cold sequential read asks for whole requests, four at a time, so that the store and all processors have work.
+const READ_AHEAD_KB: u32 = 4096;
 /// How long those who asked for the end may take to hear of it.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
 
