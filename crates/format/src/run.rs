@@ -11,12 +11,16 @@
 //! fetches and checks one frame. A frame is compressed first, then sealed; its authenticated data is the seal head, the run's raw
 //! length, the frame's number and its form, none of which changes when a run is copied elsewhere.
 
+mod encode;
+
 use std::cell::RefCell;
 
-use forebay_types::{Compression, limits::FRAME_SIZE};
+use forebay_types::limits::FRAME_SIZE;
+
+pub use encode::{RunEncoder, StoredRun, Trial, encode};
 
 use crate::{
-    FormatError, Keyring, RunSealer,
+    FormatError, Keyring,
     cipher::{SEAL_HEAD_LEN, SealHead, TAG_LEN},
 };
 
@@ -81,84 +85,6 @@ pub struct EncodedRun {
     pub form: u8,
     /// CRC32C of head and frame table.
     pub check: u32,
-}
-
-/// Appends `raw` (1 byte to 8 MiB) as a run to `out`.
-///
-/// # Errors
-/// [`FormatError`] where sealing or compressing fails; `out` is then as long as before.
-pub fn encode(
-    raw: &[u8],
-    compression: Compression,
-    sealer: Option<&RunSealer>,
-    out: &mut Vec<u8>,
-) -> Result<EncodedRun, FormatError> {
-    let start = out.len();
-    let encoded = encode_at(raw, compression, sealer, out);
-    if encoded.is_err() {
-        out.truncate(start);
-    }
-    encoded
-}
-
-fn encode_at(
-    raw: &[u8],
-    compression: Compression,
-    sealer: Option<&RunSealer>,
-    out: &mut Vec<u8>,
-) -> Result<EncodedRun, FormatError> {
-    let start = out.len();
-    let run_len = u32::try_from(raw.len()).map_err(|_| FormatError::invalid(WHAT, "more than 4 GiB"))?;
-    let form = if sealer.is_some() { RunForm::Sealed } else { RunForm::Plain };
-    let table_len = form.table_len(run_len);
-    out.resize(start + table_len, 0);
-    let seal = sealer.map(RunSealer::next_run).transpose()?;
-    if let Some(seal) = &seal {
-        out[start..start + SEAL_HEAD_LEN].copy_from_slice(&seal.head.encode());
-    }
-    let entries = start + table_len - ENTRY_LEN * raw.len().div_ceil(FRAME_SIZE);
-    for (index, frame) in raw.chunks(FRAME_SIZE).enumerate() {
-        let at = out.len();
-        let frame_form = compress(frame, compression, out)?;
-        if let Some(seal) = &seal {
-            let context = frame_context(run_len, index, frame_form);
-            seal.seal(index as u32, &context, at, out)?;
-        }
-        let stored = &out[at..];
-        let word = stored.len() as u32 | (frame_form as u32) << 30;
-        let crc = crc32c::crc32c(stored);
-        let entry = entries + index * ENTRY_LEN;
-        out[entry..entry + 4].copy_from_slice(&word.to_le_bytes());
-        out[entry + 4..entry + 8].copy_from_slice(&crc.to_le_bytes());
-    }
-    let check = crc32c::crc32c(&out[start..start + table_len]);
-    let stored_len =
-        u32::try_from(out.len() - start).map_err(|_| FormatError::invalid(WHAT, "more than 4 GiB"))?;
-    Ok(EncodedRun { stored_len, form: form.number(), check })
-}
-
-fn compress(frame: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result<FrameForm, FormatError> {
-    let at = out.len();
-    let (form, len) = match compression {
-        Compression::None => (FrameForm::Raw, frame.len()),
-        Compression::Lz4 => {
-            out.resize(at + lz4_flex::block::get_maximum_output_size(frame.len()), 0);
-            let len = lz4_flex::block::compress_into(frame, &mut out[at..]);
-            (FrameForm::Lz4, len.map_err(|error| FormatError::invalid(WHAT, error.to_string()))?)
-        }
-        Compression::Zstd => {
-            out.resize(at + zstd::zstd_safe::compress_bound(frame.len()), 0);
-            let len = zstd::bulk::compress_to_buffer(frame, &mut out[at..], 3);
-            (FrameForm::Zstd, len.map_err(|error| FormatError::invalid(WHAT, error.to_string()))?)
-        }
-    };
-    if form == FrameForm::Raw || len >= frame.len() {
-        out.truncate(at);
-        out.extend_from_slice(frame);
-        return Ok(FrameForm::Raw);
-    }
-    out.truncate(at + len);
-    Ok(form)
 }
 
 fn frame_context(run_len: u32, index: usize, form: FrameForm) -> [u8; 9] {

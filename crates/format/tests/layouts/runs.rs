@@ -1,6 +1,6 @@
 use forebay_format::{
     Keyring, MasterKey, RunSealer,
-    run::{self, EncodedRun, RunForm, RunTable},
+    run::{self, EncodedRun, RunEncoder, RunForm, RunTable, Trial},
 };
 use forebay_types::{Compression, limits::FRAME_SIZE};
 use proptest::{prelude::*, sample::select};
@@ -126,4 +126,63 @@ fn equal_runs_are_sealed_to_different_bytes() {
         run::encode(b"the same bytes", Compression::None, Some(&sealer), out).expect("a run");
     }
     assert_ne!(stored[0], stored[1]);
+}
+
+/// Frames that do not shrink, then some that do.
+fn mixed(hard: usize, easy: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    let mut raw: Vec<u8> = (0..hard * FRAME_SIZE).map(|_| next()).collect();
+    raw.resize((hard + easy) * FRAME_SIZE, 7);
+    raw
+}
+
+/// How many of the frames are stored shorter than they are.
+fn compressed(stored: &[u8], about: EncodedRun, run_len: usize) -> usize {
+    let table = RunTable::decode(stored, about.form, run_len as u32, about.stored_len, about.check);
+    let table = table.expect("a frame table");
+    let lens = (0..table.frames()).map(|index| table.stored(index, index).expect("a frame").1 as usize);
+    lens.filter(|len| *len < FRAME_SIZE).count()
+}
+
+#[test]
+fn bytes_that_do_not_compress_are_not_copied_and_seldom_tried() {
+    let raw = mixed(16, 0);
+    let (mut encoder, mut trial) = (RunEncoder::default(), Trial::default());
+    let run = encoder.encode(&raw, Compression::Lz4, None, &mut trial).expect("a run");
+    assert!(std::ptr::eq(run.parts[1], &raw[..]), "the frames are the raw bytes themselves");
+    // By now an attempt leaves out fifteen frames: of sixteen that would shrink, the last few are found out.
+    let raw = mixed(0, 16);
+    let run = encoder.encode(&raw, Compression::Lz4, None, &mut trial).expect("a run");
+    let (stored, about) = (run.parts.concat(), run.about);
+    let found = compressed(&stored, about, raw.len());
+    assert!((1..16).contains(&found), "{found} of 16 frames");
+    let keys = Keyring::default();
+    assert!(decode(&stored, about, raw.len(), &keys).is_some_and(|back| back == raw));
+    let run = encoder.encode(&raw, Compression::Lz4, None, &mut trial).expect("a run");
+    assert_eq!(compressed(&run.parts.concat(), run.about, raw.len()), 16, "every frame is tried again");
+}
+
+#[test]
+fn an_encoder_gives_the_same_run_every_time() {
+    let keys = Keyring::new(vec![master()]);
+    let mut encoder = RunEncoder::default();
+    for compression in Compression::ALL {
+        for (hard, easy) in [(0, 3), (1, 2), (3, 0), (2, 1)] {
+            let raw = mixed(hard, easy);
+            let once = encode(&raw, *compression, false);
+            let again = encoder.encode(&raw, *compression, None, &mut Trial::default()).expect("a run");
+            assert_eq!((again.parts.concat(), again.about), once, "{compression:?} {hard} {easy}");
+            let sealer = RunSealer::new(&master(), [9; 16]).expect("a sealer");
+            let sealed = encoder.encode(&raw, *compression, Some(&sealer), &mut Trial::default());
+            let sealed = sealed.expect("a sealed run");
+            let back = decode(&sealed.parts.concat(), sealed.about, raw.len(), &keys);
+            assert!(back.is_some_and(|back| back == raw), "{compression:?} {hard} {easy}");
+        }
+    }
 }
