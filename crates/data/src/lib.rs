@@ -10,6 +10,7 @@
 //! Order that must hold: the streams that a record names are synced before the journal is, and the journal is synced before the
 //! metadata engine stores that it has applied a record. `docs/design/journal.md` and `docs/design/data.md` have the whole of it.
 
+mod blocks;
 mod buffers;
 mod error;
 mod failure;

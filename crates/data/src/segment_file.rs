@@ -3,14 +3,14 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
 use forebay_types::SegmentId;
 use rustix::{
-    fs::{FallocateFlags, fallocate},
+    fs::{FallocateFlags, OFlags, fallocate},
     io::Errno,
 };
 
@@ -62,6 +62,24 @@ pub(crate) fn preallocate(file: &File, len: u64) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Gets disk space for `len` bytes at `offset`, without making the file longer. False: the file system cannot.
+pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> io::Result<bool> {
+    loop {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
+            Ok(()) => return Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Opens a file for writing past the page cache; `None` where the file system cannot do that.
+pub(crate) fn open_direct(path: &Path) -> Option<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
 }
 
 /// Fills `out`.

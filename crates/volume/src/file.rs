@@ -1,6 +1,12 @@
 //! Writing the bytes of files, and where they have holes.
 
-use forebay_format::{footer::RunEntry, row::Layout, run};
+use std::cell::RefCell;
+
+use forebay_format::{
+    footer::RunEntry,
+    row::Layout,
+    run::{self, RunEncoder, Trial},
+};
 use forebay_meta::{ExtentSource, Inode, MetaError, NewExtent, PieceSource, SetAttr, WriteAttr};
 use forebay_types::{
     Compression, Ino,
@@ -30,8 +36,8 @@ impl Volume {
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], attr: WriteAttr) -> Result<Inode, VolumeError> {
         self.may_write()?;
         self.wait_for_room();
-        let _one_writer = self.data_locks.lock(ino);
-        self.write_locked(ino, offset, data, attr)
+        let mut one_writer = self.data_locks.lock(ino);
+        self.write_locked(ino, offset, data, attr, &mut one_writer)
     }
 
     fn write_locked(
@@ -40,6 +46,7 @@ impl Volume {
         offset: u64,
         data: &[u8],
         attr: WriteAttr,
+        trial: &mut Trial,
     ) -> Result<Inode, VolumeError> {
         let inode = self.ns.inode(self.subvolume, ino)?;
         if data.is_empty() {
@@ -62,9 +69,9 @@ impl Volume {
         }
         let mut writer = Writer::new(self, ino);
         if !inline.is_empty() {
-            writer.add(0, &inline, false)?;
+            writer.add(0, &inline, None)?;
         }
-        writer.add(offset, data, data.len() >= STREAM_WRITE_MIN)?;
+        writer.add(offset, data, (data.len() >= STREAM_WRITE_MIN).then_some(trial))?;
         writer.commit(end, attr)
     }
 
@@ -127,7 +134,7 @@ impl Volume {
         {
             // Fewer than asked for is a success: a tiny file may have been made huge by a truncation.
             let bytes = self.read_whole(source, from, len.min(COPY_MAX) as u32)?;
-            self.write_locked(target, to, &bytes, attr)?;
+            self.write_locked(target, to, &bytes, attr, &mut Trial::default())?;
             return Ok(bytes.len() as u64);
         }
         if target_layout == Layout::Inline {
@@ -141,7 +148,7 @@ impl Volume {
     fn spill(&self, ino: Ino) -> Result<(), VolumeError> {
         let inline = self.ns.inline(self.subvolume, ino)?;
         let mut writer = Writer::new(self, ino);
-        writer.add(0, &inline, false)?;
+        writer.add(0, &inline, None)?;
         writer.commit(0, WriteAttr::default())?;
         Ok(())
     }
@@ -166,6 +173,11 @@ impl Volume {
             (None, Whence::Data) => None,
         })
     }
+}
+
+thread_local! {
+    /// One a thread that serves requests: its buffers are used again by every large write.
+    static ENCODER: RefCell<RunEncoder> = RefCell::default();
 }
 
 /// Runs of one write: encoded, and put where they stay.
@@ -193,8 +205,8 @@ impl<'a> Writer<'a> {
         Ok(inode)
     }
 
-    /// Adds bytes, a run a block: to a stream if they are many, else to the record.
-    fn add(&mut self, offset: u64, bytes: &[u8], stream: bool) -> Result<(), VolumeError> {
+    /// Adds bytes, a run a block: to the record, or, with what is known of how such bytes compress, to a stream.
+    fn add(&mut self, offset: u64, bytes: &[u8], mut stream: Option<&mut Trial>) -> Result<(), VolumeError> {
         let block_size = u64::from(self.volume.config.block_size);
         let mut done = 0;
         while done < bytes.len() {
@@ -202,10 +214,11 @@ impl<'a> Writer<'a> {
             let room = (block_size - at % block_size) as usize;
             let len = room.min(bytes.len() - done);
             let part = &bytes[done..done + len];
-            if stream {
-                self.add_to_stream(at, part)?;
-            } else {
-                self.add_to_record(at, part)?;
+            match stream.as_deref_mut() {
+                Some(trial) => {
+                    ENCODER.with_borrow_mut(|encoder| self.add_to_stream(at, part, encoder, trial))?
+                }
+                None => self.add_to_record(at, part)?,
             }
             done += len;
         }
@@ -226,11 +239,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn add_to_stream(&mut self, offset: u64, part: &[u8]) -> Result<(), VolumeError> {
+    fn add_to_stream(
+        &mut self,
+        offset: u64,
+        part: &[u8],
+        encoder: &mut RunEncoder,
+        trial: &mut Trial,
+    ) -> Result<(), VolumeError> {
         let volume = self.volume;
         let block_size = u64::from(volume.config.block_size);
-        let mut stored = Vec::with_capacity(part.len() + 1024);
-        let run = run::encode(part, volume.config.compression, volume.sealer.as_deref(), &mut stored)?;
+        let stored = encoder.encode(part, volume.config.compression, volume.sealer.as_deref(), trial)?;
+        let run = stored.about;
         let entry = RunEntry {
             subvolume: volume.subvolume,
             generation: volume.ns.generation(volume.subvolume)?,
@@ -246,7 +265,7 @@ impl<'a> Writer<'a> {
         if self.appending.is_none() {
             self.appending = Some(volume.upkeep.appending());
         }
-        let placed = volume.streams.append(self.ino, &entry, &stored)?;
+        let placed = volume.streams.append(self.ino, &entry, stored.parts)?;
         self.extents.push(NewExtent {
             offset,
             len: part.len() as u32,

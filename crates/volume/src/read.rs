@@ -9,7 +9,6 @@ use std::ops::Range;
 use bytes::Bytes;
 use forebay_cache::Pattern;
 use forebay_data::{Access, ReadError, SegmentSource, SourceError};
-use forebay_format::row::Extent;
 use forebay_meta::{Piece, PieceSource};
 use forebay_types::{Ino, SegmentId};
 
@@ -159,13 +158,6 @@ impl Volume {
                 ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),
             }
         }
-        Ok(bytes)
-    }
-
-    /// The raw bytes of an extent.
-    pub(crate) fn extent_bytes(&self, extent: &Extent) -> Result<Vec<u8>, VolumeError> {
-        let mut bytes = Vec::with_capacity(extent.len as usize);
-        self.reader.read(extent, 0, extent.len, &mut bytes)?;
         Ok(bytes)
     }
 }

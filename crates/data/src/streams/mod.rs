@@ -2,21 +2,24 @@
 //! that were packed and wait for their upload.
 //!
 //! Guarantees: a run that was appended can be read at once; after [`Streams::sync`] returned it survives a power cut. Each run has a head
-//! before it, so an unsealed stream can be listed after a crash ([`Streams::recover`]).
+//! before it, so an unsealed stream can be listed after a crash ([`Streams::recover`]). What was appended and not synced may be in this
+//! process alone: a few MiB a file, on their way to the disk.
 //!
 //! Order that must hold: sync the streams before the journal whose records name them.
 //!
-//! Locks: a slot, then the state of its file, then the list of unsynced files. A slot is held over its write, so runs of one slot are
-//! one after the other in the file and never interleaved.
+//! Locks: a slot, then the state of its file, then the file's turn to be written, then what is pending of it; the list of unsynced files last.
+//! A slot is held over an append, so runs of one slot are one after the other in the file and never interleaved.
 
+mod pending;
 mod recover;
 mod stream_file;
+mod writer;
 
 use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -29,7 +32,11 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 pub use self::recover::RecoveredStream;
-use self::stream_file::StreamFile;
+use self::{
+    pending::{PENDING_MAX, Pool},
+    stream_file::StreamFile,
+    writer::Writer,
+};
 use crate::{DataError, SealedSegment, error::io_error, failure::Poison, rounds::Rounds, segment_file};
 
 pub(crate) const EXTENSION: &str = "seg";
@@ -49,6 +56,15 @@ pub struct Streams {
     rounds: Rounds,
     begun: AtomicU64,
     ended: AtomicU64,
+    shared: Arc<Shared>,
+    /// Begun with the first append.
+    writer: OnceLock<Option<Writer>>,
+}
+
+/// What the thread that writes shares with those that append.
+#[derive(Debug, Default)]
+struct Shared {
+    pool: Pool,
     poison: Poison,
 }
 
@@ -80,28 +96,48 @@ impl Streams {
             rounds: Rounds::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            poison: Poison::default(),
+            shared: Arc::default(),
+            writer: OnceLock::new(),
         }
     }
 
-    /// Appends a run as it is stored. Runs of one inode go to one slot, so that they are neighbours. `entry.run_offset` and `stored_len` are
-    /// ignored. Returns what a journal record has to name.
+    /// Appends a run as it is stored, in two parts that follow each other. Runs of one inode go to one slot, so that they are neighbours.
+    /// `entry.run_offset` and `stored_len` are ignored. Returns what a journal record has to name.
+    ///
+    /// Waits for the disk only where more than 2 MiB of the file wait for it.
     ///
     /// # Errors
     /// [`DataError::NoSpace`], [`DataError::Io`]: nothing was appended, and later calls may succeed. [`DataError::StreamsFailed`].
-    pub fn append(&self, affinity: Ino, entry: &RunEntry, run: &[u8]) -> Result<StreamRun, DataError> {
+    pub fn append(&self, affinity: Ino, entry: &RunEntry, run: [&[u8]; 2]) -> Result<StreamRun, DataError> {
         self.check()?;
         let hash = affinity.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut slot = self.slots[(hash >> 62) as usize % SLOTS].lock();
-        let stream = self.stream_for(&mut slot, run.len() as u64)?;
+        let stream = self.stream_for(&mut slot, (run[0].len() + run[1].len()) as u64)?;
         let mut state = stream.state.lock();
-        let entry =
-            stream.append(&mut state, entry, run).map_err(io_error("append to stream", &stream.path))?;
+        let entry = stream
+            .append(&mut state, entry, run, &self.shared)
+            .map_err(io_error("append to stream", &stream.path))?;
+        drop(state);
         if !stream.unsynced.swap(true, Ordering::AcqRel) {
             self.unsynced.lock().push(Arc::clone(&stream));
         }
         let RunEntry { run_offset, stored_len, run_len, form, check, .. } = entry;
-        Ok(StreamRun { segment: stream.segment, run_offset, stored_len, run_len, form, check })
+        let placed = StreamRun { segment: stream.segment, run_offset, stored_len, run_len, form, check };
+        self.write_behind(stream);
+        Ok(placed)
+    }
+
+    /// Has written what waits: by the writer's thread, or here if that is too far behind or there is none.
+    fn write_behind(&self, stream: Arc<StreamFile>) {
+        let waiting = stream.waiting();
+        if waiting == 0 {
+            return;
+        }
+        let writer = self.writer.get_or_init(|| Writer::start(&self.shared));
+        match writer {
+            Some(writer) if waiting <= PENDING_MAX => writer.wake(stream),
+            _ => stream.drain(&self.shared),
+        }
     }
 
     /// The slot's file if it has room for the run, else a new one.
@@ -114,11 +150,10 @@ impl Streams {
         }
         let segment = (self.next_segment)();
         let path = segment_file::path(&self.dir, segment, EXTENSION);
-        let file = segment_file::create(&path)?;
-        let stream = Arc::new(StreamFile::new(segment, path, file));
+        let stream = Arc::new(StreamFile::create(segment, path)?);
         self.files.write().insert(segment, Arc::clone(&stream));
         if let Some(full) = slot.replace(Arc::clone(&stream)) {
-            full.state.lock().closed = true;
+            full.close(&mut full.state.lock(), &self.shared);
         }
         Ok(stream)
     }
@@ -131,7 +166,7 @@ impl Streams {
     pub fn sync(&self) -> Result<(), DataError> {
         let round = self.begun.load(Ordering::Acquire) + 1;
         self.rounds.join(
-            || self.poison.is_set() || self.ended.load(Ordering::Acquire) >= round,
+            || self.shared.poison.is_set() || self.ended.load(Ordering::Acquire) >= round,
             || self.sync_round(),
         );
         self.check()
@@ -142,13 +177,17 @@ impl Streams {
         let streams = std::mem::take(&mut *self.unsynced.lock());
         for stream in &streams {
             stream.unsynced.store(false, Ordering::Release);
+            stream.drain(&self.shared);
+            if self.shared.poison.is_set() {
+                return;
+            }
             if let Err(error) = sync_file(&stream.file, Point::STREAM_DATA) {
-                return self.poison.set("sync", &stream.path, error);
+                return self.shared.poison.set("sync", &stream.path, error);
             }
         }
         if streams.iter().any(|stream| !stream.named.load(Ordering::Acquire)) {
             if let Err(error) = sync_dir(&self.dir, Point::STREAM_NAME) {
-                return self.poison.set("sync the names in", &self.dir, error);
+                return self.shared.poison.set("sync the names in", &self.dir, error);
             }
             streams.iter().for_each(|stream| stream.named.store(true, Ordering::Release));
         }
@@ -156,7 +195,7 @@ impl Streams {
     }
 
     fn check(&self) -> Result<(), DataError> {
-        match self.poison.get() {
+        match self.shared.poison.get() {
             Some(cause) => Err(DataError::StreamsFailed { cause }),
             None => Ok(()),
         }
@@ -204,7 +243,7 @@ impl Streams {
             }
         }
         let mut state = stream.state.lock();
-        state.closed = true;
+        stream.close(&mut state, &self.shared);
         let sealed = stream.as_sealed(&state);
         if state.sealed {
             return Ok(sealed);
@@ -215,16 +254,18 @@ impl Streams {
             let source = FormatError::Invalid { what: "a segment", detail };
             return Err(DataError::Format { path: stream.path.clone(), source });
         }
+        stream.drain(&self.shared);
         self.check()?;
+        stream.end_direct();
         let footer = sealed.footer(self.volume);
         let end = sealed.len + footer.len() as u64;
         let written = std::os::unix::fs::FileExt::write_all_at(&stream.file, &footer, sealed.len);
         written.map_err(io_error("write the footer of", &stream.path))?;
         stream.file.set_len(end).map_err(io_error("truncate", &stream.path))?;
         if let Err(error) = sync_file(&stream.file, Point::STREAM_DATA) {
-            self.poison.set("sync", &stream.path, error);
+            self.shared.poison.set("sync", &stream.path, error);
         } else if let Err(error) = sync_dir(&self.dir, Point::STREAM_NAME) {
-            self.poison.set("sync the names in", &self.dir, error);
+            self.shared.poison.set("sync the names in", &self.dir, error);
         }
         self.check()?;
         stream.named.store(true, Ordering::Release);
@@ -260,7 +301,9 @@ impl Streams {
     pub fn read(&self, segment: SegmentId, offset: u64, len: u32) -> Result<Bytes, DataError> {
         let stream = self.file(segment)?;
         segment_file::check_range(segment, offset, u64::from(len), stream.len())?;
-        segment_file::read_at(&stream.file, &stream.path, offset, len as usize)
+        let mut bytes = vec![0; len as usize];
+        stream.read_into(offset, &mut bytes)?;
+        Ok(bytes.into())
     }
 
     /// The same into `out`.
@@ -270,7 +313,7 @@ impl Streams {
     pub fn read_into(&self, segment: SegmentId, offset: u64, out: &mut [u8]) -> Result<(), DataError> {
         let stream = self.file(segment)?;
         segment_file::check_range(segment, offset, out.len() as u64, stream.len())?;
-        segment_file::read_into(&stream.file, &stream.path, offset, out)
+        stream.read_into(offset, out)
     }
 
     /// Has the kernel read bytes that will be wanted soon. False: the segment is not here.

@@ -74,13 +74,13 @@ fn after_a_failed_sync_streams_claim_no_success() {
     std::fs::create_dir(&inner).expect("a directory");
     let streams = Streams::open(Vec::new(), &inner, VOLUME, segments());
     let (stored, about) = run(1, 1000);
-    let place = streams.append(Ino(1), &entry(1, &about), &stored).expect("a place");
+    let place = streams.append(Ino(1), &entry(1, &about), [&stored, &[]]).expect("a place");
     std::fs::remove_dir_all(&inner).expect("removed");
     let failed = streams.sync();
     assert!(matches!(failed, Err(DataError::StreamsFailed { .. })), "{failed:?}");
     std::fs::create_dir(&inner).expect("a directory");
     assert!(matches!(streams.sync(), Err(DataError::StreamsFailed { .. })));
-    let refused = streams.append(Ino(1), &entry(1, &about), &stored);
+    let refused = streams.append(Ino(1), &entry(1, &about), [&stored, &[]]);
     assert!(matches!(refused, Err(DataError::StreamsFailed { .. })));
     assert!(matches!(streams.seal(place.segment), Err(DataError::StreamsFailed { .. })));
     assert_eq!(streams.read(place.segment, place.run_offset, place.stored_len).expect("read"), stored);

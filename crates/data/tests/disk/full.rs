@@ -86,10 +86,10 @@ fn streams_and_packed_segments_refuse_and_go_on() {
     let streams = Streams::open(Vec::new(), disk.path(), VOLUME, segments());
     let (stored, about) = run(1, 1 << 20);
     let ballast = disk.fill();
-    let refused = streams.append(Ino(1), &entry(1, &about), &stored);
+    let refused = streams.append(Ino(1), &entry(1, &about), [&stored, &[]]);
     assert!(matches!(refused, Err(DataError::NoSpace { .. })), "{refused:?}");
     let refused = PackedWriter::create(disk.path(), VOLUME, segments()()).and_then(|mut packed| {
-        packed.add(&entry(1, &about), &stored)?;
+        packed.add(&entry(1, &about), [&stored, &[]])?;
         packed.finish()
     });
     assert!(matches!(refused, Err(DataError::NoSpace { .. })), "{refused:?}");
@@ -97,7 +97,7 @@ fn streams_and_packed_segments_refuse_and_go_on() {
     let parts = left.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "part"));
     assert_eq!(parts.count(), 0, "an unfinished segment is left");
     std::fs::remove_file(ballast).expect("removed");
-    let place = streams.append(Ino(1), &entry(1, &about), &stored).expect("space was freed");
+    let place = streams.append(Ino(1), &entry(1, &about), [&stored, &[]]).expect("space was freed");
     streams.sync().expect("a sync");
     drop(streams);
     let recovered = Streams::recover(disk.path()).expect("recovered");

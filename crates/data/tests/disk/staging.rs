@@ -50,7 +50,7 @@ fn one_inode_stays_in_one_stream_and_can_be_read_at_once() {
     for ino in 0..64 {
         let (stored, about) = run(ino, 500);
         let places: Vec<StreamRun> = (0..3)
-            .map(|_| streams.append(Ino(ino), &entry(ino, &about), &stored).expect("a place"))
+            .map(|_| streams.append(Ino(ino), &entry(ino, &about), [&stored, &[]]).expect("a place"))
             .collect();
         assert!(places.iter().all(|place| place.segment == places[0].segment));
         assert!(places.windows(2).all(|pair| pair[1].run_offset > pair[0].run_offset));
@@ -72,14 +72,16 @@ fn a_stream_cut_at_every_byte_has_the_runs_before_the_cut() {
     let places: Vec<_> = (1..=3)
         .map(|number| {
             let (stored, about) = run(number, 40 + number as usize * 30);
-            first.append(Ino(7), &entry(number, &about), &stored).expect("a place")
+            first.append(Ino(7), &entry(number, &about), [&stored, &[]]).expect("a place")
         })
         .collect();
     first.sync().expect("a sync");
     drop(first);
     let path = dir.path().join(format!("{}.seg", places[0].segment));
-    let whole = std::fs::read(&path).expect("the stream");
+    let mut whole = std::fs::read(&path).expect("the stream");
     let end = |place: &StreamRun| (place.run_offset + u64::from(place.stored_len)) as usize;
+    let padding = whole.split_off(end(&places[2]));
+    assert!(padding.iter().all(|byte| *byte == 0), "only zeros follow the last run");
     for len in 0..=whole.len() {
         std::fs::write(&path, &whole[..len]).expect("cut");
         let recovered = Streams::recover(dir.path()).expect("recovered");
@@ -110,7 +112,7 @@ fn a_recovered_stream_is_sealed_and_read_but_takes_no_more() {
     let dir = tempfile::tempdir().expect("a directory");
     let before = streams(dir.path());
     let (stored, about) = run(1, 900);
-    let place = before.append(Ino(1), &entry(1, &about), &stored).expect("a place");
+    let place = before.append(Ino(1), &entry(1, &about), [&stored, &[]]).expect("a place");
     before.sync().expect("a sync");
     drop(before);
     let path = dir.path().join(format!("{}.seg", place.segment));
@@ -119,7 +121,7 @@ fn a_recovered_stream_is_sealed_and_read_but_takes_no_more() {
     std::fs::write(&path, torn).expect("a torn tail");
     let after = streams(dir.path());
     assert_eq!(after.sealable(u64::MAX, u32::MAX), [place.segment]);
-    let next = after.append(Ino(1), &entry(1, &about), &stored).expect("a place");
+    let next = after.append(Ino(1), &entry(1, &about), [&stored, &[]]).expect("a place");
     assert_ne!(next.segment, place.segment);
     let sealed = after.seal(place.segment).expect("sealed");
     let footer = sealed_footer(&sealed);
@@ -140,17 +142,17 @@ fn full_large_and_idle_streams_are_sealable() {
     let dir = tempfile::tempdir().expect("a directory");
     let streams = streams(dir.path());
     let (small, about) = run(1, 1000);
-    let place = streams.append(Ino(1), &entry(1, &about), &small).expect("a place");
+    let place = streams.append(Ino(1), &entry(1, &about), [&small, &[]]).expect("a place");
     assert_eq!(streams.sealable(1 << 20, 2), []);
     assert_eq!(streams.sealable(1000, 2), [place.segment], "long enough");
-    streams.append(Ino(1), &entry(1, &about), &small).expect("a place");
+    streams.append(Ino(1), &entry(1, &about), [&small, &[]]).expect("a place");
     assert_eq!(streams.sealable(1 << 20, 2), [], "an append ends idleness");
     assert_eq!(streams.sealable(1 << 20, 2), []);
     assert_eq!(streams.sealable(1 << 20, 2), [place.segment], "idle");
     let (large, about) = run(2, 8 << 20);
     let mut segments = HashSet::new();
     for _ in 0..5 {
-        segments.insert(streams.append(Ino(1), &entry(2, &about), &large).expect("a place").segment);
+        segments.insert(streams.append(Ino(1), &entry(2, &about), [&large, &[]]).expect("a place").segment);
     }
     assert_eq!(segments.len(), 2, "a stream rolls over at 32 MiB");
     assert_eq!(streams.sealable(u64::MAX, u32::MAX), [place.segment], "full");
@@ -159,6 +161,38 @@ fn full_large_and_idle_streams_are_sealable() {
     streams.remove(place.segment).expect("removed");
     assert!(matches!(streams.read(place.segment, 0, 1), Err(DataError::NoSegment { .. })));
     assert!(!dir.path().join(format!("{}.seg", place.segment)).exists());
+}
+
+/// Runs of all lengths around a block's, read back at once, after a sync and after the file was closed, and in one read over all of them.
+#[test]
+fn runs_are_read_back_wherever_they_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let streams = streams(dir.path());
+    let lengths = [1, 3900, 4024, 4025, 5000, 1 << 20, 3 << 20, 70_000, 1 << 20, 1];
+    let mut all: Vec<(StreamRun, Vec<u8>)> = Vec::new();
+    for (number, len) in (1..).zip(lengths) {
+        let (stored, about) = run(number, len);
+        let (front, back) = stored.split_at(stored.len() / 3);
+        let place = streams.append(Ino(9), &entry(number, &about), [front, back]).expect("a place");
+        all.push((place, stored));
+        for (place, stored) in &all {
+            assert!(streams.read(place.segment, place.run_offset, place.stored_len).expect("read") == stored);
+        }
+        if number % 3 == 0 {
+            streams.sync().expect("a sync");
+        }
+    }
+    let segment = all[0].0.segment;
+    let sealed = streams.seal(segment).expect("sealed");
+    let whole = streams.read(segment, 0, sealed.len as u32).expect("read");
+    let file = std::fs::read(&sealed.path).expect("the file");
+    assert!(file[..sealed.len as usize] == whole[..]);
+    for (place, stored) in &all {
+        let at = place.run_offset as usize;
+        assert!(whole[at..at + stored.len()] == stored[..], "{place:?}");
+    }
+    assert_eq!(file.len() as u64, std::fs::metadata(&sealed.path).expect("a file").len());
+    assert_eq!(sealed_footer(&sealed).segments[0].runs, sealed.runs, "nothing follows the footer");
 }
 
 #[test]
@@ -173,7 +207,8 @@ fn threads_append_sync_and_seal_together() {
                 for round in 0..40 {
                     let number = thread * 1000 + round;
                     let (stored, about) = run(number, 200 + round as usize);
-                    let place = all.append(Ino(number), &entry(number, &about), &stored).expect("a place");
+                    let place =
+                        all.append(Ino(number), &entry(number, &about), [&stored, &[]]).expect("a place");
                     places.lock().push((place, stored));
                     if round % 8 == 0 {
                         all.sync().expect("a sync");
@@ -203,7 +238,7 @@ fn packed(dir: &std::path::Path, segment: SegmentId, numbers: std::ops::Range<u6
     let mut expected = 0;
     for number in numbers {
         let (stored, about) = run(number, 700);
-        assert_eq!(packed.add(&entry(number, &about), &stored).expect("a place"), expected);
+        assert_eq!(packed.add(&entry(number, &about), [&stored, &[]]).expect("a place"), expected);
         expected += stored.len() as u64;
     }
     assert_eq!(packed.len(), expected);

@@ -1,7 +1,12 @@
 //! Moving data into new segments: what sealing the journal, compaction and the joining of a block's extents have in common.
 
-use forebay_data::{PackedWriter, SegmentSource};
-use forebay_format::{footer::RunEntry, row::SegmentKind, run};
+use bytes::Bytes;
+use forebay_data::{PackedWriter, ReadError, SegmentSource};
+use forebay_format::{
+    footer::RunEntry,
+    row::{Extent, SegmentKind},
+    run::{self, EncodedRun, RunEncoder, StoredRun, Trial},
+};
 use forebay_meta::{Candidate, Moved, PlannedRow};
 use forebay_types::SegmentId;
 
@@ -32,6 +37,22 @@ struct Packer<'a> {
     open: Option<(SegmentId, PackedWriter)>,
     moves: Vec<(Candidate, Vec<Moved>)>,
     packed: Packed,
+    buffers: Buffers,
+}
+
+/// What one run after the other is read and encoded with.
+#[derive(Default)]
+struct Buffers {
+    raw: Vec<u8>,
+    encoder: RunEncoder,
+}
+
+/// A run in its new place: segment and offset, raw length, and what an extent row says of it.
+struct Placed {
+    segment: SegmentId,
+    run_offset: u64,
+    run_len: u32,
+    about: EncodedRun,
 }
 
 impl Volume {
@@ -43,8 +64,14 @@ impl Volume {
         from: &dyn Fn(SegmentId) -> bool,
         journal: bool,
     ) -> Result<Packed, VolumeError> {
-        let mut packer =
-            Packer { volume: self, journal, open: None, moves: Vec::new(), packed: Packed::default() };
+        let mut packer = Packer {
+            volume: self,
+            journal,
+            open: None,
+            moves: Vec::new(),
+            packed: Packed::default(),
+            buffers: Buffers::default(),
+        };
         for candidate in candidates {
             if self.upkeep.stopping() {
                 break;
@@ -105,32 +132,46 @@ impl Packer<'_> {
         group: &[PlannedRow],
         moved: &mut Vec<Moved>,
     ) -> Result<(), VolumeError> {
-        let [first, ..] = group else { return Ok(()) };
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let placed = self.copy_with(&mut buffers, candidate, group);
+        self.buffers = buffers;
+        let Some(Placed { segment, run_offset, run_len, about }) = placed? else { return Ok(()) };
+        let EncodedRun { stored_len, form, check } = about;
+        let mut skip = 0;
+        for row in group {
+            let len = row.extent.len;
+            let extent = Extent { len, segment, run_offset, stored_len, run_len, skip, form, check };
+            skip += len;
+            moved.push(Moved { row: row.clone(), extent });
+        }
+        self.packed.bytes += u64::from(run_len);
+        Ok(())
+    }
+
+    fn copy_with(
+        &mut self,
+        buffers: &mut Buffers,
+        candidate: Candidate,
+        group: &[PlannedRow],
+    ) -> Result<Option<Placed>, VolumeError> {
+        let [first, ..] = group else { return Ok(None) };
         let volume = self.volume;
         let whole = group.len() == 1 && first.extent.skip == 0 && first.extent.len == first.extent.run_len;
-        let mut stored = Vec::new();
-        let (form, check, run_len);
-        if whole && !volume.ns.is_journal(first.extent.segment) {
-            let extent = &first.extent;
-            let bytes = volume
-                .source
-                .read(extent.segment, extent.run_offset, extent.stored_len)
-                .map_err(forebay_data::ReadError::from)?;
-            run::verify(&bytes, extent.form, extent.run_len, extent.check).map_err(|source| {
-                let (segment, offset) = (extent.segment, extent.run_offset);
-                VolumeError::Read(forebay_data::ReadError::Corrupt { segment, offset, source })
-            })?;
-            stored.extend_from_slice(&bytes);
-            (form, check, run_len) = (extent.form, extent.check, extent.run_len);
+        let copied;
+        let (run_len, run) = if whole && !volume.ns.is_journal(first.extent.segment) {
+            copied = stored_run(volume, &first.extent)?;
+            let Extent { run_len, stored_len, form, check, .. } = first.extent;
+            (run_len, StoredRun { about: EncodedRun { stored_len, form, check }, parts: [&copied, &[]] })
         } else {
-            let mut raw = Vec::new();
+            let Buffers { raw, encoder } = buffers;
+            raw.clear();
             for row in group {
-                raw.extend_from_slice(&volume.extent_bytes(&row.extent)?);
+                volume.reader.read(&row.extent, 0, row.extent.len, raw)?;
             }
             let sealer = volume.sealer.as_deref();
-            let encoded = run::encode(&raw, volume.config.compression, sealer, &mut stored)?;
-            (form, check, run_len) = (encoded.form, encoded.check, raw.len() as u32);
-        }
+            let run = encoder.encode(raw, volume.config.compression, sealer, &mut Trial::default())?;
+            (raw.len() as u32, run)
+        };
         let entry = RunEntry {
             subvolume: candidate.subvolume,
             generation: first.generation,
@@ -139,31 +180,15 @@ impl Packer<'_> {
             offset: first.offset,
             run_len,
             run_offset: 0,
-            stored_len: stored.len() as u32,
-            form,
-            check,
+            stored_len: run.about.stored_len,
+            form: run.about.form,
+            check: run.about.check,
         };
-        let (segment, run_offset) = self.write(&entry, &stored)?;
-        let mut skip = 0;
-        for row in group {
-            let extent = forebay_format::row::Extent {
-                len: row.extent.len,
-                segment,
-                run_offset,
-                stored_len: stored.len() as u32,
-                run_len,
-                skip,
-                form,
-                check,
-            };
-            skip += row.extent.len;
-            moved.push(Moved { row: row.clone(), extent });
-        }
-        self.packed.bytes += u64::from(run_len);
-        Ok(())
+        let (segment, run_offset) = self.write(&entry, run.parts)?;
+        Ok(Some(Placed { segment, run_offset, run_len, about: run.about }))
     }
 
-    fn write(&mut self, entry: &RunEntry, stored: &[u8]) -> Result<(SegmentId, u64), VolumeError> {
+    fn write(&mut self, entry: &RunEntry, run: [&[u8]; 2]) -> Result<(SegmentId, u64), VolumeError> {
         let (segment, writer) = match &mut self.open {
             Some((segment, writer)) => (*segment, writer),
             none => {
@@ -175,7 +200,7 @@ impl Packer<'_> {
                 (segment, writer)
             }
         };
-        Ok((segment, writer.add(entry, stored)?))
+        Ok((segment, writer.add(entry, run)?))
     }
 
     /// Finishes the segment, and only then lets rows refer to it.
@@ -215,6 +240,18 @@ impl Packer<'_> {
             tracing::debug!("sealing was interrupted; the journal keeps what it has");
         }
     }
+}
+
+/// A run as it is stored, checked.
+fn stored_run(volume: &Volume, extent: &Extent) -> Result<Bytes, VolumeError> {
+    let Extent { segment, run_offset: offset, stored_len, form, run_len, check, .. } = *extent;
+    let bytes = volume.source.read(segment, offset, stored_len).map_err(ReadError::from)?;
+    run::verify(&bytes, form, run_len, check).map_err(|source| ReadError::Corrupt {
+        segment,
+        offset,
+        source,
+    })?;
+    Ok(bytes)
 }
 
 /// Cuts rows into groups that become one run each: those of one generation that follow each other without a gap.
