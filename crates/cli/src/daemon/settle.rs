@@ -1,6 +1,10 @@
 //! Work that leaves nothing to do: everything in the store, and no object worth compacting.
 
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use forebay_volume::{Volume, VolumeError};
 
@@ -39,13 +43,16 @@ pub(crate) fn watched(
     work: impl FnOnce() -> Result<(), VolumeError> + Send,
 ) -> Result<(), CliError> {
     let caller = thread::current();
+    // Said before the caller is woken: the thread itself is finished only a moment later.
+    let done = AtomicBool::new(false);
     let result = thread::scope(|scope| {
-        let worker = scope.spawn(move || {
+        let worker = scope.spawn(|| {
             let result = work();
+            done.store(true, Ordering::Release);
             caller.unpark();
             result
         });
-        while !worker.is_finished() {
+        while !done.load(Ordering::Acquire) && !worker.is_finished() {
             tell(Progress { dirty_bytes: volume.dirty_bytes() });
             thread::park_timeout(TICK);
         }
