@@ -11,7 +11,7 @@ use rustix::io::Errno as Os;
 
 use crate::errno::Errno;
 use crate::lock_reply::ReplyPort;
-use crate::protocol::OUT_HEADER;
+use crate::protocol::{OUT_HEADER, put_u32, put_u64};
 use crate::reply::{Piece, Reply};
 
 /// Where the kernel's end is.
@@ -111,6 +111,23 @@ impl Device {
     /// Sends a notification made of these parts.
     pub(crate) fn write_parts(&self, parts: &[IoSlice<'_>]) -> Result<(), Os> {
         rustix::io::writev(&self.fd, parts).map(drop)
+    }
+
+    /// Has the kernel put a request into the queue of the processor that this runs on: NOTIFY_REPLY about `file`, of
+    /// which nothing is wanted. `unique` must be even and none of the kernel's own. Does not wait.
+    ///
+    /// Errors: ENOENT if the kernel does not know the inode, EINVAL if it is no regular file.
+    pub(crate) fn ask_back(&self, unique: u64, file: u64) -> Result<(), Os> {
+        const RETRIEVE: u32 = 5;
+        let mut bytes = Vec::with_capacity(OUT_HEADER + 32);
+        put_u32(&mut bytes, (OUT_HEADER + 32) as u32);
+        put_u32(&mut bytes, RETRIEVE);
+        put_u64(&mut bytes, 0);
+        put_u64(&mut bytes, unique);
+        put_u64(&mut bytes, file);
+        put_u64(&mut bytes, 0);
+        put_u64(&mut bytes, 0);
+        rustix::io::write(&self.fd, &bytes).map(drop)
     }
 
     fn write(&self, bytes: &[u8]) -> Result<(), Os> {

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -13,8 +14,8 @@ use crate::errno::Errno;
 use crate::fs::Filesystem;
 use crate::lock_reply::{LockReply, Pending, ReplyPort};
 use crate::protocol::{
-    DecodeError, Dialect, Header, Opcode, Operation, decode, put_attr_out, put_entry, put_lock, put_open,
-    put_statfs, put_statx, put_u32, put_u64, split, supplementary_group,
+    DecodeError, Dialect, Header, Opcode, Operation, Parts, decode, put_attr_out, put_entry, put_lock,
+    put_open, put_statfs, put_statx, put_u32, put_u64, supplementary_group,
 };
 use crate::reply::{DirBuffer, DirPlusBuffer, Reply};
 use crate::request::Request;
@@ -53,17 +54,17 @@ enum Done {
 const DONE: Served = Ok(Done::Reply(0));
 
 impl<F: Filesystem + ?Sized> Dispatcher<F> {
-    /// Serves one contiguous request whose header is decoded. `reply` has been started.
-    pub(crate) fn serve(
+    /// Serves one request whose header is decoded and whose other parts `split` finds. `reply` has been started.
+    pub(crate) fn serve<'a>(
         &self,
         header: &Header,
-        bytes: &[u8],
+        split: impl FnOnce(Opcode) -> Result<Parts<'a>, DecodeError>,
         port: &Arc<dyn ReplyPort>,
         reply: &mut Reply,
     ) -> Outcome {
         let decoded =
             Opcode::from_raw(header.opcode).ok_or(DecodeError::UnknownOpcode(header.opcode)).and_then(|op| {
-                let parts = split(header, op, bytes, self.dialect)?;
+                let parts = split(op)?;
                 let operation = decode(op, header.nodeid, parts.fixed, parts.payload, self.dialect)?;
                 Ok((op, operation, parts.extensions))
             });
@@ -91,6 +92,21 @@ impl<F: Filesystem + ?Sized> Dispatcher<F> {
             reply.finish(header.unique, error);
         }
         outcome
+    }
+}
+
+impl<F: ?Sized> Dispatcher<F> {
+    /// The time, if anybody wants to know how long requests take.
+    pub(crate) fn clock(&self) -> Option<Instant> {
+        self.observer.as_ref().map(|_| Instant::now())
+    }
+
+    /// Tells the observer of an answered request that was taken at `began`.
+    pub(crate) fn observe(&self, began: Option<Instant>, opcode: u32, error: Option<Errno>, bytes: u64) {
+        if let (Some(began), Some(observer), Some(op)) = (began, &self.observer, Opcode::from_raw(opcode)) {
+            let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            observer.request(op, nanos, error, bytes);
+        }
     }
 }
 

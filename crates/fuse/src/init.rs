@@ -59,6 +59,14 @@ impl Default for InitConfig {
     }
 }
 
+impl InitConfig {
+    /// With or without the rings, which are the session's to decide on.
+    pub(crate) fn over_uring(mut self, wanted: bool) -> InitConfig {
+        self.capabilities = self.capabilities.with(Capabilities::OVER_IO_URING, wanted);
+        self
+    }
+}
+
 /// What was agreed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Agreed {

@@ -1,4 +1,4 @@
-//! The FUSE protocol, spoken to the kernel directly over `/dev/fuse`.
+//! The FUSE protocol, spoken to the kernel directly, over io_uring or `/dev/fuse`.
 //!
 //! A file system implements [`Filesystem`]; [`mount`] attaches it to a directory and [`Session::run`] serves it until
 //! it is unmounted. The layers, each of which knows only those above it in this list:
@@ -7,7 +7,8 @@
 //! - [`protocol`]: bytes to [`protocol::Operation`] and values to bytes; no input or output, no panics on any input.
 //! - [`Filesystem`] and the reply buffers: what an operation is asked and answers.
 //! - dispatch: one decoded request to one method call to one encoded reply, for whatever transport.
-//! - [`Session`] and its worker threads: the `/dev/fuse` transport.
+//! - ring: requests and answers over io_uring.
+//! - [`Session`]: begins a mount and serves it by the threads of one transport or both.
 //!
 //! Guarantees: every request that expects an answer gets exactly one, also when the method panics (EIO) or drops its
 //! [`LockReply`] (EIO). Requests are served concurrently and in no particular order; the kernel orders what depends on
@@ -24,6 +25,7 @@ mod mount;
 mod notify;
 mod reply;
 mod request;
+mod ring;
 mod session;
 
 pub mod flags;
@@ -40,4 +42,4 @@ pub use notify::Notifier;
 pub use protocol::Opcode;
 pub use reply::{DirBuffer, DirPlusBuffer, ReadBuffer};
 pub use request::Request;
-pub use session::{Observer, Session, SessionError, SessionOptions, mount};
+pub use session::{Observer, Session, SessionError, SessionOptions, Transport, URING_PARAMETER, mount};

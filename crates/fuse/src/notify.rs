@@ -1,13 +1,12 @@
 //! Telling the kernel what is no longer so.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 
 use rustix::io::Errno as Os;
 
-use crate::device::Device;
 use crate::errno::Errno;
 use crate::protocol::{OUT_HEADER, put_u32, put_u64};
+use crate::session::Line;
 
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
@@ -24,12 +23,12 @@ const EXPIRE_ONLY: u32 = 1;
 /// What is not cached is no error: "not there" counts as done.
 #[derive(Debug, Clone)]
 pub struct Notifier {
-    device: Arc<Device>,
+    line: Line,
 }
 
 impl Notifier {
-    pub(crate) fn new(device: Arc<Device>) -> Notifier {
-        Notifier { device }
+    pub(crate) fn new(line: Line) -> Notifier {
+        Notifier { line }
     }
 
     /// Drops an inode's attributes, and its cached pages from byte `offset` on: `len` bytes, 0 for all to the end. A
@@ -98,7 +97,7 @@ impl Notifier {
         put_u64(&mut header, 0);
         let mut parts = vec![IoSlice::new(&header), IoSlice::new(args)];
         parts.extend(tail.iter().map(|part| IoSlice::new(part)));
-        match self.device.write_parts(&parts) {
+        match self.line.device().write_parts(&parts) {
             // Before the mount has begun and after it has ended, nothing is cached.
             Err(Os::NODEV | Os::CONNABORTED | Os::NOTCONN | Os::PERM) => Err(Errno::ENOTCONN),
             other => other.map_err(Errno::from),

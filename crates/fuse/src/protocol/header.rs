@@ -85,7 +85,8 @@ impl Dialect {
         Dialect { setxattr_ext: agreed.contains(Capabilities::SETXATTR_EXT) }
     }
 
-    fn fixed_len(self, op: Opcode) -> usize {
+    /// Bytes of an operation's fixed arguments.
+    pub(crate) fn fixed_len(self, op: Opcode) -> usize {
         match op {
             Opcode::Forget
             | Opcode::BatchForget

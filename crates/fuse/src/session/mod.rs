@@ -3,6 +3,7 @@
 //! Order that must hold: INIT is answered before any worker starts; `started` runs before the first operation; `destroy`
 //! runs after the last worker has ended.
 
+mod queues;
 mod workers;
 
 use std::io;
@@ -11,11 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustix::io::Errno as Os;
 
 use crate::device::{Device, Received};
 use crate::dispatch::Dispatcher;
 use crate::errno::Errno;
+use crate::flags::Capabilities;
 use crate::fs::Filesystem;
 use crate::init::{Agreed, Disagreement, negotiate};
 use crate::mount::{self, MountError, MountOptions, find};
@@ -24,6 +27,11 @@ use crate::protocol::{
     Dialect, Header, MAJOR, MINOR, OLDEST_MINOR, Opcode, Operation, decode, put_init, put_u32, split,
 };
 use crate::reply::Reply;
+use crate::ring;
+use queues::{Plan, Queues};
+
+/// The kernel's least size of a buffer for answers (`FUSE_MIN_READ_BUFFER`).
+const LEAST_PAYLOAD: usize = 8192;
 
 /// Told of every request that was answered: for metrics. Called by the threads that serve, so it must be quick.
 pub trait Observer: Send + Sync + 'static {
@@ -43,11 +51,36 @@ pub struct SessionOptions {
     pub read_ahead_kb: Option<u32>,
     /// Told of every request.
     pub observer: Option<Arc<dyn Observer>>,
+    /// How requests travel.
+    pub transport: Transport,
+    /// Bytes of a ring entry's buffer instead of what the kernel needs: for tests, which thereby see it refused.
+    #[doc(hidden)]
+    pub ring_payload: Option<usize>,
 }
+
+/// How requests travel between kernel and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Over io_uring where the kernel offers it and a ring can be made, otherwise by `/dev/fuse`.
+    #[default]
+    Fastest,
+    /// By reading and writing `/dev/fuse`.
+    DevFuse,
+}
+
+/// The parameter by which root lets new mounts use io_uring.
+pub const URING_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { min_workers: 0, max_workers: 64, read_ahead_kb: None, observer: None }
+        SessionOptions {
+            min_workers: 0,
+            max_workers: 64,
+            read_ahead_kb: None,
+            observer: None,
+            transport: Transport::Fastest,
+            ring_payload: None,
+        }
     }
 }
 
@@ -85,6 +118,9 @@ pub enum SessionError {
         #[source]
         error: io::Error,
     },
+    /// The rings were refused and then the mount could not be made again.
+    #[error("cannot mount again without io_uring: {0}")]
+    NotMountedAgain(#[source] MountError),
     /// Reading from or writing to the kernel failed.
     #[error("lost the connection to the kernel on {}: {error}", path.display())]
     Device {
@@ -99,68 +135,171 @@ pub enum SessionError {
 /// A mounted file system. Dropped while still mounted (not run, or ended by an error), it is detached lazily.
 #[derive(Debug)]
 pub struct Session {
-    device: Arc<Device>,
+    line: Line,
+    mounted: Mounted,
+    options: MountOptions,
+}
+
+/// What a session's mount is known by.
+#[derive(Debug, Clone)]
+struct Mounted {
     path: PathBuf,
-    /// The mount's device number, by which it is known again.
+    /// The mount's device number.
     number: Option<(u32, u32)>,
+}
+
+impl Mounted {
+    fn at(path: PathBuf) -> Mounted {
+        let number = find(&path).ok().flatten().map(|mounted| mounted.device);
+        Mounted { path, number }
+    }
+
+    /// Detaches what is still mounted there, if it is this mount.
+    fn detach(&self) {
+        let still = find(&self.path).ok().flatten().map(|mounted| mounted.device);
+        if still.is_some()
+            && still == self.number
+            && let Err(error) = mount::unmount(&self.path, true)
+        {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+/// The connection to the kernel, which is another one if the mount had to be made again.
+#[derive(Debug, Clone)]
+pub(crate) struct Line(Arc<RwLock<Arc<Device>>>);
+
+impl Line {
+    fn new(device: Device) -> Line {
+        Line(Arc::new(RwLock::new(Arc::new(device))))
+    }
+
+    pub(crate) fn device(&self) -> Arc<Device> {
+        Arc::clone(&self.0.read())
+    }
 }
 
 /// Mounts on the directory `path`. Every use of it waits until [`Session::run`] serves it.
 pub fn mount(path: &Path, options: &MountOptions) -> Result<Session, MountError> {
     let (device, path) = mount::attach(path, options)?;
-    let number = find(&path).ok().flatten().map(|mounted| mounted.device);
-    Ok(Session { device: Arc::new(device), path, number })
+    Ok(Session { line: Line::new(device), mounted: Mounted::at(path), options: options.clone() })
 }
 
 impl Session {
     /// The mount point, absolute and free of symlinks.
     pub fn mountpoint(&self) -> &Path {
-        &self.path
+        &self.mounted.path
     }
 
     /// What tells the kernel of changes; may be taken before [`Session::run`], and works once the mount has begun.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(&self.device))
+        Notifier::new(self.line.clone())
     }
 
     /// Serves until the file system is unmounted (or its connection aborted), and returns when all requests in flight
     /// have been answered and [`Filesystem::destroy`] has run.
+    ///
+    /// If the kernel refuses the rings it had agreed to, the mount is made again and served by `/dev/fuse`:
+    /// [`Filesystem::init`] runs a second time then.
     pub fn run<F: Filesystem + ?Sized>(
-        self,
+        mut self,
         fs: Arc<F>,
         options: &SessionOptions,
     ) -> Result<(), SessionError> {
-        let agreed = self.begin(&*fs)?;
-        if let (Some(kb), Some(number)) = (options.read_ahead_kb, self.number) {
-            raise_read_ahead(number, kb);
-        }
-        let result = {
-            let dispatcher = Dispatcher {
+        let mut over_uring = options.transport == Transport::Fastest && uring_is_usable();
+        let result = loop {
+            let agreed = self.begin(&*fs, over_uring)?;
+            let dispatcher = Arc::new(Dispatcher {
                 fs: Arc::clone(&fs),
                 dialect: Dialect::of(agreed.capabilities),
                 pending: Arc::default(),
                 observer: options.observer.clone(),
+            });
+            let queues = if agreed.capabilities.contains(Capabilities::OVER_IO_URING) {
+                match self.register(&dispatcher, &agreed, options) {
+                    Ok(queues) => Some(queues),
+                    Err(error) => {
+                        tracing::warn!("the kernel refused io_uring, requests travel by /dev/fuse: {error}");
+                        drop(dispatcher);
+                        self.mount_again()?;
+                        over_uring = false;
+                        continue;
+                    }
+                }
+            } else {
+                None
             };
+            if let (Some(kb), Some(number)) = (options.read_ahead_kb, self.mounted.number) {
+                raise_read_ahead(number, kb);
+            }
             guarded("started", || fs.started(&agreed));
-            workers::serve(&self, Arc::new(dispatcher), &agreed, options)
+            break self.serve(dispatcher, queues, &agreed, options);
         };
         guarded("destroy", || fs.destroy());
         result
     }
 
+    fn register<F: Filesystem + ?Sized>(
+        &self,
+        dispatcher: &Arc<Dispatcher<F>>,
+        agreed: &Agreed,
+        options: &SessionOptions,
+    ) -> io::Result<Queues<F>> {
+        let mounted = self.mounted.clone();
+        let plan = Plan {
+            payload_len: options.ring_payload.unwrap_or((agreed.max_write as usize).max(LEAST_PAYLOAD)),
+            max_threads: options.max_workers,
+            mountpoint: self.mounted.path.clone(),
+            give_up: Box::new(move || mounted.detach()),
+        };
+        Queues::register(dispatcher, &self.line.device(), plan)
+    }
+
+    /// Serves by the rings, if there are any, and by `/dev/fuse`, by which interrupts and forgets come in any case.
+    fn serve<F: Filesystem + ?Sized>(
+        &self,
+        dispatcher: Arc<Dispatcher<F>>,
+        queues: Option<Queues<F>>,
+        agreed: &Agreed,
+        options: &SessionOptions,
+    ) -> Result<(), SessionError> {
+        match &queues {
+            Some(queues) => {
+                queues.open();
+                tracing::info!("requests travel over io_uring, {} queues", queues.count());
+            }
+            None => tracing::info!("requests travel by /dev/fuse"),
+        }
+        let by_device = workers::serve(self, dispatcher, agreed, options);
+        let by_rings = queues.map_or(Ok(()), |queues| queues.join().map_err(|error| self.lost(error)));
+        by_device.and(by_rings)
+    }
+
+    /// Takes the mount away, whose connection is of no use, and makes it again.
+    fn mount_again(&mut self) -> Result<(), SessionError> {
+        self.mounted.detach();
+        let mount_again = || mount::attach(&self.mounted.path, &self.options);
+        let (device, path) = mount_again().map_err(SessionError::NotMountedAgain)?;
+        *self.line.0.write() = Arc::new(device);
+        self.mounted = Mounted::at(path);
+        Ok(())
+    }
+
     fn lost(&self, error: Os) -> SessionError {
-        SessionError::Device { path: self.path.clone(), error: error.into() }
+        SessionError::Device { path: self.mounted.path.clone(), error: error.into() }
     }
 
     /// Answers INIT.
-    fn begin<F: Filesystem + ?Sized>(&self, fs: &F) -> Result<Agreed, SessionError> {
+    fn begin<F: Filesystem + ?Sized>(&self, fs: &F, over_uring: bool) -> Result<Agreed, SessionError> {
+        let device = self.line.device();
         let mut buffer = vec![0; 64 << 10];
         let mut reply = Reply::default();
         loop {
-            let len = match self.device.receive(&mut buffer).map_err(|error| self.lost(error))? {
+            let len = match device.receive(&mut buffer).map_err(|error| self.lost(error))? {
                 Received::Request(len) => len,
                 Received::Again => continue,
-                Received::Ended => return Err(SessionError::EndedEarly(self.path.clone())),
+                Received::Ended => return Err(SessionError::EndedEarly(self.mounted.path.clone())),
             };
             let bytes = buffer.get(..len).unwrap_or_default();
             let Ok(header) = Header::decode(bytes) else { continue };
@@ -172,8 +311,11 @@ impl Session {
             if header.opcode != Opcode::Init.raw() {
                 continue;
             }
-            let wish =
-                |offer: &_| catch_unwind(AssertUnwindSafe(|| fs.init(offer))).unwrap_or(Err(Errno::EIO));
+            let wish = |offer: &_| {
+                catch_unwind(AssertUnwindSafe(|| fs.init(offer)))
+                    .unwrap_or(Err(Errno::EIO))
+                    .map(|wish| wish.over_uring(over_uring))
+            };
             let (outcome, error) = match negotiate(&offer, wish) {
                 Ok((agreed, out)) => {
                     put_init(&mut reply.head, &out);
@@ -190,28 +332,28 @@ impl Session {
                 Err(Disagreement::Declined(errno)) => (Some(Err(SessionError::Declined(errno))), Some(errno)),
             };
             reply.finish(header.unique, error);
-            self.device.send(&reply).map_err(|error| self.lost(error))?;
+            device.send(&reply).map_err(|error| self.lost(error))?;
             if let Some(outcome) = outcome {
                 return outcome;
             }
-        }
-    }
-
-    /// Detaches what is still mounted there, if it is this mount.
-    fn detach(&self) {
-        let still = find(&self.path).ok().flatten().map(|mounted| mounted.device);
-        if still.is_some()
-            && still == self.number
-            && let Err(error) = mount::unmount(&self.path, true)
-        {
-            tracing::error!("{error}");
         }
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.detach();
+        self.mounted.detach();
+    }
+}
+
+/// Whether it makes sense to ask the kernel for rings: agreed once, they must come.
+fn uring_is_usable() -> bool {
+    match ring::probe() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!("no io_uring: {error}");
+            false
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
@@ -17,7 +16,7 @@ use crate::dispatch::{Dispatcher, Outcome};
 use crate::fs::Filesystem;
 use crate::init::Agreed;
 use crate::lock_reply::ReplyPort;
-use crate::protocol::{Header, Opcode};
+use crate::protocol::{Header, split};
 use crate::reply::Reply;
 
 /// Beyond the base so many idle workers are kept, so that a burst does not start and end threads all the time.
@@ -66,7 +65,7 @@ pub(super) fn serve<F: Filesystem + ?Sized>(
     let base = options.base_workers();
     let pool = Arc::new(Pool {
         dispatcher,
-        main: Arc::clone(&session.device),
+        main: session.line.device(),
         buffer_len: (agreed.max_write as usize + HEADERS).max(LEAST_BUFFER),
         keep_idle: base + SPARE_IDLE,
         max: options.max_workers.max(base),
@@ -79,7 +78,7 @@ pub(super) fn serve<F: Filesystem + ?Sized>(
         if let Err(error) = pool.start(device, usize::MAX)
             && number == 0
         {
-            return Err(SessionError::NoThread { path: session.path.clone(), error });
+            return Err(SessionError::NoThread { path: session.mounted.path.clone(), error });
         }
     }
     let gate = Arc::clone(&pool.gate);
@@ -92,7 +91,7 @@ pub(super) fn serve<F: Filesystem + ?Sized>(
     drop(state);
     if failed.is_some() {
         // The others wait for requests that nobody may send any more: taking the mount away wakes them.
-        session.detach();
+        session.mounted.detach();
     }
     let mut state = gate.state.lock();
     while state.running > 0 {
@@ -192,7 +191,7 @@ impl<F: Filesystem + ?Sized> Pool<F> {
     }
 
     fn serve(&self, device: &Device, port: &Arc<dyn ReplyPort>, bytes: &[u8], reply: &mut Reply) {
-        let began = self.dispatcher.observer.as_ref().map(|_| Instant::now());
+        let began = self.dispatcher.clock();
         let header = match Header::decode(bytes) {
             Ok(header) => header,
             Err(error) => {
@@ -201,7 +200,9 @@ impl<F: Filesystem + ?Sized> Pool<F> {
             }
         };
         reply.start();
-        let Outcome::Answer { error, bytes } = self.dispatcher.serve(&header, bytes, port, reply) else {
+        let dialect = self.dispatcher.dialect;
+        let parts = |op| split(&header, op, bytes, dialect);
+        let Outcome::Answer { error, bytes } = self.dispatcher.serve(&header, parts, port, reply) else {
             return;
         };
         if let Err(failed) = device.send(reply) {
@@ -214,11 +215,6 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         }
         // What was read of files is shared with caches: let go of it before the next request.
         reply.start();
-        if let (Some(began), Some(observer), Some(op)) =
-            (began, &self.dispatcher.observer, Opcode::from_raw(header.opcode))
-        {
-            let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            observer.request(op, nanos, error, bytes);
-        }
+        self.dispatcher.observe(began, header.opcode, error, bytes);
     }
 }

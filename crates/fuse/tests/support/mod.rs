@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_fuse::{
-    Filesystem, MountOptions, Notifier, SessionError, SessionOptions, UnmountError, mount, unmount,
+    Filesystem, MountOptions, Notifier, SessionError, SessionOptions, Transport, URING_PARAMETER,
+    UnmountError, mount, unmount,
 };
+use parking_lot::Mutex;
 
 /// Far longer than anything takes: a test that reaches it has failed.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -21,6 +23,38 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(began.elapsed() < DEADLINE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether these tests are those of `uring.rs`, which runs the others' over io_uring.
+pub fn over_uring() -> bool {
+    module_path!().starts_with("uring")
+}
+
+/// Whether the kernel can be told to use io_uring. Where it cannot, `uring.rs` shows that mounts do without.
+pub fn uring_exists() -> bool {
+    Path::new(URING_PARAMETER).exists()
+}
+
+/// Lets new mounts use io_uring, for as long as it lives; then it is as before.
+struct UringAllowed {
+    before: String,
+}
+
+/// The parameter is the machine's.
+static PARAMETER: Mutex<()> = Mutex::new(());
+
+impl UringAllowed {
+    fn new() -> UringAllowed {
+        let before = std::fs::read_to_string(URING_PARAMETER).unwrap();
+        std::fs::write(URING_PARAMETER, "Y").unwrap();
+        UringAllowed { before }
+    }
+}
+
+impl Drop for UringAllowed {
+    fn drop(&mut self) {
+        let _ = std::fs::write(URING_PARAMETER, self.before.trim());
     }
 }
 
@@ -37,6 +71,10 @@ impl<F: Filesystem> Mounted<F> {
     }
 
     pub fn with(fs: F, options: SessionOptions) -> Mounted<F> {
+        let transport = if over_uring() { Transport::Fastest } else { Transport::DevFuse };
+        let options = SessionOptions { transport, ..options };
+        let _one_at_a_time = PARAMETER.lock();
+        let _allowed = (over_uring() && uring_exists()).then(UringAllowed::new);
         let dir = tempfile::tempdir().unwrap();
         let fs = Arc::new(fs);
         let session = mount(dir.path(), &MountOptions::default()).unwrap();

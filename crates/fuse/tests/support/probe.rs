@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_fuse::flags::{Capabilities, OpenFlags};
 use forebay_fuse::types::*;
-use forebay_fuse::{Errno, Filesystem, InitConfig, KernelOffer, ReadBuffer, Request};
+use forebay_fuse::{Agreed, Errno, Filesystem, InitConfig, KernelOffer, ReadBuffer, Request};
 use parking_lot::{Condvar, Mutex};
 
 pub const FILE: u64 = 2;
@@ -25,6 +25,8 @@ pub struct Probe {
     pub flags: OpenFlags,
     /// What a read answers, piece by piece; nothing: zeros.
     pub pieces: Mutex<Vec<Bytes>>,
+    /// What was agreed when it began.
+    pub agreed: Mutex<Option<Agreed>>,
     blocked: Mutex<bool>,
     released: Condvar,
 }
@@ -62,6 +64,10 @@ impl Filesystem for Probe {
         let plain = InitConfig::default();
         // Without this the kernel drops cached pages when it sees another size.
         Ok(InitConfig { capabilities: plain.capabilities | Capabilities::EXPLICIT_INVAL_DATA, ..plain })
+    }
+
+    fn started(&self, agreed: &Agreed) {
+        *self.agreed.lock() = Some(*agreed);
     }
 
     fn destroy(&self) {

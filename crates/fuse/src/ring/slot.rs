@@ -1,0 +1,170 @@
+//! The memory of one ring entry.
+//!
+//! ```text
+//! header   0  in_out   128 bytes: the request's header, the reply's header in its place
+//!        128  op_in    128 bytes: the operation's fixed arguments
+//!        256  entry     32 bytes: flags u64, commit id u64, payload length u32, padding u32, reserved u64
+//! payload     names and data of the request; all of the answer after its header
+//! ```
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::errno::Errno;
+use crate::protocol::{DecodeError, Dialect, Header, OUT_HEADER, Opcode, Parts};
+use crate::reply::{Piece, Reply};
+use crate::ring::SlotPort;
+
+const OP_IN: usize = 128;
+const ENTRY: usize = 256;
+const HEADER: usize = 288;
+const PAGE: usize = 4096;
+
+/// The buffers of one ring entry, while they are not the kernel's.
+pub(crate) struct Slot {
+    memory: Memory,
+    /// The two buffers as the kernel is told of them; it reads this when the entry is registered.
+    vectors: Box<[libc::iovec; 2]>,
+    pub(super) commit_id: u64,
+    /// Where a deferred answer to what is in this slot goes.
+    pub port: Arc<SlotPort>,
+}
+
+// SAFETY: the vectors point to the slot's own memory, which moves with it.
+#[allow(unsafe_code)]
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// Buffers for requests and answers of at most `payload_len` bytes after their headers. Pages are taken when they
+    /// are first written to.
+    pub(crate) fn new(payload_len: usize, port: Arc<SlotPort>) -> Slot {
+        let memory = Memory::new(PAGE + payload_len.next_multiple_of(PAGE));
+        let base = memory.base.as_ptr();
+        let vectors = Box::new([
+            libc::iovec { iov_base: base.cast(), iov_len: HEADER },
+            libc::iovec { iov_base: base.wrapping_add(PAGE).cast(), iov_len: memory.layout.size() - PAGE },
+        ]);
+        Slot { memory, vectors, commit_id: 0, port }
+    }
+
+    pub(super) fn vectors(&self) -> &[libc::iovec; 2] {
+        &self.vectors
+    }
+
+    /// Takes note of what the kernel has written. To be called once for each request.
+    pub(super) fn received(&mut self) {
+        self.commit_id = self.u64_at(ENTRY + 8);
+    }
+
+    /// The request's header and what else the first part has.
+    pub(crate) fn header(&self) -> Result<Header, DecodeError> {
+        Header::decode(self.memory.bytes().get(..OP_IN).unwrap_or_default())
+    }
+
+    /// The request apart, by its header.
+    pub(crate) fn parts(
+        &self,
+        header: &Header,
+        op: Opcode,
+        dialect: Dialect,
+    ) -> Result<Parts<'_>, DecodeError> {
+        let malformed = DecodeError::Malformed(op);
+        let bytes = self.memory.bytes();
+        let fixed =
+            bytes.get(OP_IN..ENTRY).and_then(|all| all.get(..dialect.fixed_len(op))).ok_or(malformed)?;
+        let len = usize::try_from(self.u64_at(ENTRY + 16) & u64::from(u32::MAX)).map_err(|_| malformed)?;
+        let payload = bytes.get(PAGE..).and_then(|all| all.get(..len)).ok_or(malformed)?;
+        let names = len.checked_sub(header.extensions).ok_or(malformed)?;
+        let (payload, extensions) = payload.split_at_checked(names).ok_or(malformed)?;
+        Ok(Parts { fixed, payload, extensions })
+    }
+
+    /// Puts a finished reply where the request was. One that is too long becomes EIO: the file system answered with more
+    /// than was asked.
+    pub(crate) fn put_reply(&mut self, unique: u64, reply: &Reply) {
+        let room = self.memory.layout.size() - PAGE;
+        if reply.body_len() > room {
+            tracing::error!(unique, "an answer of {} bytes does not fit into {room}", reply.body_len());
+            return self.put_answer(unique, Some(Errno::EIO));
+        }
+        let bytes = self.memory.bytes_mut();
+        let (head, body) = reply.head.split_at_checked(OUT_HEADER).unwrap_or_default();
+        copy(bytes, 0, head);
+        let mut at = copy(bytes, PAGE, body);
+        for piece in reply.data.pieces() {
+            at = match piece {
+                Piece::Bytes(run) => copy(bytes, at, run),
+                Piece::Zeros(count) => {
+                    let end = at + count;
+                    bytes.get_mut(at..end).into_iter().for_each(|run| run.fill(0));
+                    end
+                }
+            };
+        }
+        copy(bytes, ENTRY + 16, &((at - PAGE) as u32).to_ne_bytes());
+    }
+
+    /// Puts an answer without a body.
+    pub(crate) fn put_answer(&mut self, unique: u64, error: Option<Errno>) {
+        let code = error.map_or(0, |error| -error.raw());
+        let bytes = self.memory.bytes_mut();
+        copy(bytes, 0, &(OUT_HEADER as u32).to_ne_bytes());
+        copy(bytes, 4, &code.to_ne_bytes());
+        copy(bytes, 8, &unique.to_ne_bytes());
+        copy(bytes, ENTRY + 16, &0u32.to_ne_bytes());
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        self.memory
+            .bytes()
+            .get(at..at + 8)
+            .and_then(|word| word.try_into().ok())
+            .map_or(0, u64::from_ne_bytes)
+    }
+}
+
+/// Copies and says where the next goes.
+fn copy(into: &mut [u8], at: usize, from: &[u8]) -> usize {
+    let end = at + from.len();
+    if let Some(place) = into.get_mut(at..end) {
+        place.copy_from_slice(from);
+    }
+    end
+}
+
+/// Page-aligned zeroed memory at an address that does not change.
+struct Memory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+#[allow(unsafe_code)]
+impl Memory {
+    fn new(len: usize) -> Memory {
+        // The alignment is a power of two and `len` far from overflowing: 4 KiB and at most 256 MiB.
+        let layout = Layout::from_size_align(len.max(PAGE), PAGE).unwrap_or(Layout::new::<[u8; PAGE]>());
+        // SAFETY: the size is not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Memory { base: base.unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the allocation has this size, was zeroed, and belongs to `self`. The kernel writes to it only while
+        // the slot is inside a `Ring`, where nobody can call this.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.layout.size()) }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout and not freed before.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
