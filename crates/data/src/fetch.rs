@@ -25,6 +25,9 @@ const WHOLE_RUN_MAX: u32 = 128 << 10;
 /// would cost more than the second read.
 const COPY_MAX: u32 = 16 << 10;
 
+/// No run of one frame has more stored bytes beyond its raw ones: table, head and tag.
+const OVERHEAD_MAX: u32 = 256;
+
 /// Bytes of a run that are wanted: raw offsets in it. Not empty.
 pub(crate) struct Wanted<'a> {
     pub(crate) extent: &'a Extent,
@@ -151,6 +154,9 @@ impl RunReader {
         if extent.run_len as usize > FRAME_SIZE {
             let table = self.table(wanted)?;
             return self.fetch_frame(wanted, &table, index);
+        }
+        if extent.stored_len > extent.run_len + OVERHEAD_MAX {
+            return Err(wanted.short("a run"));
         }
         let mut stored = self.buffers.take(extent.stored_len as usize);
         self.fetch(wanted, 0, &mut stored)?;

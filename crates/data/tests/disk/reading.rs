@@ -303,6 +303,11 @@ fn a_wrong_extent_is_refused() {
         let refused = reader.read(&wrong, 0, 100, &mut out);
         assert!(matches!(refused, Err(ReadError::Corrupt { .. })), "{wrong:?}: {refused:?}");
     }
+    // No memory is taken for a run that cannot be as long as this one says.
+    let endless = Extent { stored_len: u32::MAX, len: 100, run_len: 100, check: 4, ..extent };
+    let (before, refused) = (memory.reads.load(Ordering::Relaxed), reader.read(&endless, 0, 100, &mut out));
+    assert!(matches!(refused, Err(ReadError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(memory.reads.load(Ordering::Relaxed), before);
     // A longer run under the same checksum: the cached table has no such frames.
     let longer = Extent { run_len: 9 * FRAME_SIZE as u32, len: 9 * FRAME_SIZE as u32, ..extent };
     assert!(reader.read(&longer, 8 * FRAME_SIZE as u32, 10, &mut out).is_err());
