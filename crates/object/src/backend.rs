@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, path::Path, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 
-use crate::{ObjectError, Patience, StoreUrl};
+use crate::{ObjectError, Patience, StoreUrl, Swept};
 
 /// Names one version of an object: two different contents put under one key have different tags (of equal contents, S3's have the same
 /// one). Opaque; comparable only within one store.
@@ -22,6 +22,8 @@ impl fmt::Display for ETag {
 pub struct PutOutcome {
     /// The version that was stored.
     pub etag: ETag,
+    /// Whether the store says that it keeps former versions of objects, deleted ones too.
+    pub versioned: bool,
 }
 
 /// What must be there for [`Backend::put_if`] to write.
@@ -40,7 +42,7 @@ pub struct Meta {
     pub key: String,
     /// In bytes.
     pub size: u64,
-    /// The version.
+    /// The version. Listings of Google's and Azure's give tags of another form than puts and heads, which no condition takes.
     pub etag: ETag,
     /// When this version was stored, by the store's clock.
     pub modified: SystemTime,
@@ -120,6 +122,15 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// A prefix below which nothing is gives an empty page.
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError>;
+
+    /// What interrupted calls of this process or any other left behind, which no listing shows; removed where `remove` says so. Nothing by
+    /// default: a bucket has no such leftovers.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn sweep(&self, _remove: bool) -> Result<Swept, ObjectError> {
+        Ok(Swept::default())
+    }
 
     /// The same store with another patience, sharing connections, limits and credentials; `None` when the store never waits.
     fn with_patience(&self, _patience: Patience) -> Option<Arc<dyn Backend>> {

@@ -10,21 +10,12 @@ use parking_lot::Mutex;
 
 use crate::{ErrorKind, ObjectError, Operation};
 
-/// Upper bounds of the latency classes in microseconds; what is slower falls into one more.
-pub const LATENCY_BOUNDS_US: [u64; 14] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000,
-    30_000_000,
-];
-
-const CLASSES: usize = LATENCY_BOUNDS_US.len() + 1;
-
 #[derive(Debug, Default)]
 struct Cell {
     calls: AtomicU64,
     errors: AtomicU64,
     bytes: AtomicU64,
     latency_us: AtomicU64,
-    classes: [AtomicU64; CLASSES],
 }
 
 /// A reading of the counters of one operation.
@@ -40,8 +31,6 @@ pub struct OperationCounts {
     pub bytes: u64,
     /// The time of all calls together, retries included, in microseconds.
     pub latency_us: u64,
-    /// Calls by latency, one class for each bound of [`LATENCY_BOUNDS_US`] and one for what is slower.
-    pub classes: [u64; CLASSES],
 }
 
 /// The last trouble with a store.
@@ -86,7 +75,6 @@ impl Counters {
             errors: cell.errors.load(Ordering::Relaxed),
             bytes: cell.bytes.load(Ordering::Relaxed),
             latency_us: cell.latency_us.load(Ordering::Relaxed),
-            classes: array::from_fn(|class| cell.classes[class].load(Ordering::Relaxed)),
         }
     }
 
@@ -119,8 +107,6 @@ impl Counters {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         cell.calls.fetch_add(1, Ordering::Relaxed);
         cell.latency_us.fetch_add(us, Ordering::Relaxed);
-        let class = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
-        cell.classes[class].fetch_add(1, Ordering::Relaxed);
         match result {
             Ok(bytes) => {
                 cell.bytes.fetch_add(bytes, Ordering::Relaxed);

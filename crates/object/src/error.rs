@@ -77,13 +77,17 @@ pub enum Ability {
     ConditionalCreate,
     /// A put that is refused when another version is there.
     ConditionalReplace,
+    /// Reading an object.
+    Read,
+    /// Describing an object.
+    Describe,
     /// Reading part of an object.
     RangeRead,
     /// Version tags.
     ETag,
     /// Reading back at once what was put.
     ReadAfterWrite,
-    /// Listing that sees at once what was put.
+    /// Listing, which sees at once what was put.
     List,
     /// Deleting, seen at once.
     Delete,
@@ -94,11 +98,13 @@ impl fmt::Display for Ability {
         f.write_str(match self {
             Ability::ConditionalCreate => "conditional create (If-None-Match: *)",
             Ability::ConditionalReplace => "conditional replace (If-Match)",
+            Ability::Read => "reading (GET)",
+            Ability::Describe => "describing (HEAD)",
             Ability::RangeRead => "range read (Range)",
             Ability::ETag => "version tags (ETag)",
             Ability::ReadAfterWrite => "reading back what was just put",
-            Ability::List => "listing what was just put",
-            Ability::Delete => "deleting",
+            Ability::List => "listing, of what was just put too (ListObjectsV2)",
+            Ability::Delete => "deleting (DELETE)",
         })
     }
 }
@@ -153,8 +159,16 @@ impl ErrorKind {
         }
     }
 
-    const fn advice(self, directory: bool) -> &'static str {
+    const fn advice(self, place: Place) -> &'static str {
+        let directory = matches!(place, Place::Directory);
         match self {
+            ErrorKind::Unauthenticated if matches!(place, Place::Google) => {
+                "renew the credential: GOOGLE_APPLICATION_CREDENTIALS (or GOOGLE_SERVICE_ACCOUNT) names its file when starting"
+            }
+            ErrorKind::Unauthenticated if matches!(place, Place::Azure) => {
+                "renew the credential: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or one of the others that \
+                 operations.md names, when starting"
+            }
             ErrorKind::Unauthenticated => {
                 "renew the credential: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY when starting, or at any time the file \
                  AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials), which is read again while running"
@@ -181,6 +195,26 @@ impl ErrorKind {
     }
 }
 
+/// What kind of store it is: they need different advice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Directory,
+    S3,
+    Google,
+    Azure,
+}
+
+impl Place {
+    const fn of(store: &StoreUrl) -> Place {
+        match store {
+            StoreUrl::File(_) => Place::Directory,
+            StoreUrl::S3 { .. } => Place::S3,
+            StoreUrl::Gs { .. } => Place::Google,
+            StoreUrl::Az { .. } => Place::Azure,
+        }
+    }
+}
+
 type Cause = Arc<dyn Error + Send + Sync>;
 
 #[derive(Debug)]
@@ -189,7 +223,7 @@ struct Inner {
     operation: Operation,
     key: String,
     store: String,
-    directory: bool,
+    place: Place,
     detail: String,
     source: Option<Cause>,
 }
@@ -233,9 +267,9 @@ impl ObjectError {
         detail: String,
         source: Option<Cause>,
     ) -> ObjectError {
-        let directory = matches!(store, StoreUrl::File(_));
+        let place = Place::of(store);
         let (key, store) = (key.to_owned(), store.to_string());
-        ObjectError(Arc::new(Inner { kind, operation, key, store, directory, detail, source }))
+        ObjectError(Arc::new(Inner { kind, operation, key, store, place, detail, source }))
     }
 
     /// What kind of failure it is.
@@ -291,7 +325,7 @@ impl fmt::Display for ObjectError {
         if !inner.detail.is_empty() {
             write!(f, " ({})", inner.detail)?;
         }
-        let advice = inner.kind.advice(inner.directory);
+        let advice = inner.kind.advice(inner.place);
         if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
     }
 }

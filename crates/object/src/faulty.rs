@@ -14,7 +14,9 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::{Backend, ETag, ErrorKind, Expected, Meta, ObjectError, Operation, Page, PutOutcome, StoreUrl};
+use crate::{
+    Backend, ETag, ErrorKind, Expected, Meta, ObjectError, Operation, Page, PutOutcome, StoreUrl, Swept,
+};
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,5 +235,9 @@ impl Backend for FaultyStore {
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {
         self.with_faults(Operation::List, prefix, || self.inner.list(prefix, after), unharmed)
+    }
+
+    fn sweep(&self, remove: bool) -> Result<Swept, ObjectError> {
+        self.inner.sweep(remove)
     }
 }

@@ -45,7 +45,8 @@ impl Limits {
 /// How to reach a store. What is not given here is taken from the environment variables that each store's own tools use.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// The address of an S3 service that is not Amazon's, such as `https://minio.example:9000`.
+    /// The address of a service that is not the provider's own, such as `https://minio.example:9000`; for Azure with what stands
+    /// before the container in its URLs.
     pub endpoint: Option<String>,
     /// The region that requests are signed for; `us-east-1` when neither this nor the environment says another.
     pub region: Option<String>,

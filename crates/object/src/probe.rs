@@ -18,12 +18,15 @@ pub struct ProbeReport {
     pub put: Duration,
     /// How long reading part of it took.
     pub get: Duration,
+    /// Whether the store says that it keeps former versions: then deleting gives no space back until it forgets them.
+    pub keeps_versions: bool,
 }
 
 impl fmt::Display for ProbeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-        write!(f, "{}: usable; put {:.1} ms, read {:.1} ms", self.store, ms(self.put), ms(self.get))
+        write!(f, "{}: usable; put {:.1} ms, read {:.1} ms", self.store, ms(self.put), ms(self.get))?;
+        if self.keeps_versions { write!(f, "; it keeps former versions of objects") } else { Ok(()) }
     }
 }
 
@@ -53,7 +56,8 @@ impl Probe<'_> {
     fn run(&self) -> Result<ProbeReport, ObjectError> {
         let content: Bytes = (0..65_536_u32).map(|i| (i % 251) as u8).collect();
         let start = Instant::now();
-        let first = self.store.put_new(&self.key, content.clone())?.etag;
+        let first = self.store.put_new(&self.key, content.clone())?;
+        let (first, keeps_versions) = (first.etag, first.versioned);
         let put = start.elapsed();
         self.taken_key_is_refused(&content)?;
         let start = Instant::now();
@@ -70,7 +74,14 @@ impl Probe<'_> {
             }
         }
         self.listing_shows(false)?;
-        Ok(ProbeReport { store: self.store.url().clone(), put, get })
+        if keeps_versions {
+            tracing::warn!(
+                "{} keeps former versions of objects: what is deleted takes room until they expire; give the bucket a lifecycle \
+                 rule that expires noncurrent versions, or switch versioning off",
+                self.store.url()
+            );
+        }
+        Ok(ProbeReport { store: self.store.url().clone(), put, get, keeps_versions })
     }
 
     fn lacks(&self, ability: Ability, operation: Operation, detail: &str) -> ObjectError {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     Backend, BucketStore, Counters, DirectoryStore, ETag, ErrorKind, Expected, LastError, Meta, ObjectError,
-    Operation, Page, Patience, PutOutcome, StoreOptions, StoreUrl, check_key, key::check_prefix,
+    Operation, Page, Patience, PutOutcome, StoreOptions, StoreUrl, Swept, check_key, key::check_prefix,
 };
 
 /// An opened store. Cheap to clone; clones share connections, limits and counters. Keys are checked here, before any backend sees
@@ -121,6 +121,10 @@ impl Backend for ObjectStore {
 
     fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {
         self.counted(Operation::List, prefix, |_| 0, |backend| backend.list(prefix, after))
+    }
+
+    fn sweep(&self, remove: bool) -> Result<Swept, ObjectError> {
+        self.backend.sweep(remove)
     }
 
     fn with_patience(&self, patience: Patience) -> Option<Arc<dyn Backend>> {

@@ -11,7 +11,16 @@ use object_store::{
 };
 use tokio::time::error::Elapsed;
 
+use super::watch::Said;
 use crate::{Ability, ErrorKind};
+
+/// A body that ended before all that its head announced had come.
+#[derive(Debug, thiserror::Error)]
+#[error("{announced} bytes were announced, and {came} came")]
+pub(super) struct CutShort {
+    pub(super) announced: u64,
+    pub(super) came: u64,
+}
 
 /// A failed attempt.
 pub(super) struct Failure {
@@ -40,15 +49,27 @@ const THROTTLED: [&str; 6] =
     ["SlowDown", "TooManyRequests", "RequestLimitExceeded", "Throttling", "ServerBusy", "rateLimitExceeded"];
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "InvalidBucketName"];
 const NO_SPACE: [&str; 4] = ["QuotaExceeded", "EntityTooLarge", "XMinioStorageFull", "InsufficientStorage"];
+/// How the crate begins to say that an answer has other bytes than were asked for.
+const OTHER_BYTES: [&str; 3] =
+    ["Requested ", "Wanted range starting at", "Failed to parse value for CONTENT_RANGE"];
+/// Bytes of what a server says that are worth telling.
+const LONGEST_TEXT: usize = 1000;
+/// How the crate says that a redirection names no place.
+const BARE_REDIRECT: &str = "Received redirect without LOCATION";
 /// Another conditional request for the key is under way; neither has won.
 const CONFLICTS: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
 
-pub(super) fn classify(error: Error) -> Failure {
+/// `ability` is what the request needs of the store, `said` what else its answer said.
+pub(super) fn classify(error: Error, ability: Ability, said: &Said) -> Failure {
     let text = innermost(&error);
     let transport = transport(&error);
     let status = status(&text);
     let code = between(&text, "<Code>", "</Code>").map(str::to_owned);
-    let kind = kind(&error, status, code.as_deref(), transport, &text);
+    let region = region(status, code.as_deref(), &text, said);
+    let kind = match region {
+        Some(_) => ErrorKind::Other,
+        None => kind(&error, status, code.as_deref(), transport, &text, ability),
+    };
     let conflict = code.as_deref().is_some_and(|code| CONFLICTS.contains(&code));
     let failed_to_send = transport == Some(HttpErrorKind::Connect);
     let again = conflict || matches!(kind, ErrorKind::Unreachable | ErrorKind::Throttled);
@@ -57,7 +78,7 @@ pub(super) fn classify(error: Error) -> Failure {
         kind,
         again,
         uncertain,
-        detail: detail(status, code.as_deref(), transport, text),
+        detail: region.unwrap_or_else(|| detail(status, code.as_deref(), transport, text)),
         source: error,
     }
 }
@@ -68,6 +89,7 @@ fn kind(
     code: Option<&str>,
     transport: Option<HttpErrorKind>,
     text: &str,
+    ability: Ability,
 ) -> ErrorKind {
     let named = |names: &[&str]| code.is_some_and(|code| names.contains(&code));
     if named(&UNAUTHENTICATED) {
@@ -83,7 +105,6 @@ fn kind(
         return ErrorKind::Throttled;
     }
     if status == Some(501) || named(&["NotImplemented"]) {
-        let ability = Ability::ConditionalCreate;
         return ErrorKind::Unsupported { ability };
     }
     match error {
@@ -100,11 +121,37 @@ fn kind(
             Some(408 | 500..) => ErrorKind::Unreachable,
             Some(_) => ErrorKind::Other,
             None if transport.is_some() => ErrorKind::Unreachable,
+            // An answer of other bytes than were asked for.
+            None if OTHER_BYTES.iter().any(|words| text.starts_with(words)) => ErrorKind::Corrupt,
+            None if text.contains("ETag Header missing") => ErrorKind::Unsupported { ability: Ability::ETag },
             None if text.contains("non-partial response") => {
                 ErrorKind::Unsupported { ability: Ability::RangeRead }
             }
             None => ErrorKind::Other,
         },
+    }
+}
+
+/// What to say where the bucket is in another region than the request was signed for: a redirection, or a refusal that names the right one.
+fn region(status: Option<u16>, code: Option<&str>, text: &str, said: &Said) -> Option<String> {
+    let malformed = code == Some("AuthorizationHeaderMalformed");
+    let redirected = matches!(status, Some(300..=399)) || code == Some("PermanentRedirect");
+    if !malformed && !redirected && !text.starts_with(BARE_REDIRECT) {
+        return None;
+    }
+    let named = said.region.as_deref().or_else(|| between(text, "<Region>", "</Region>"));
+    match (named, &said.location) {
+        (Some(region), _) => Some(format!(
+            "the bucket is in the region '{region}': set AWS_REGION to that, or give --region {region}"
+        )),
+        (None, _) if malformed => None,
+        (None, Some(location)) => {
+            Some(format!("it says to ask at {location}: set the endpoint and the region to the bucket's own"))
+        }
+        (None, None) => Some(
+            "it says to ask elsewhere, and not where: set the endpoint and the region to the bucket's own"
+                .to_owned(),
+        ),
     }
 }
 
@@ -126,7 +173,7 @@ fn innermost(error: &Error) -> String {
         text = cause.to_string();
         source = cause.source();
     }
-    text.truncate(text.char_indices().map(|(at, _)| at).take_while(|at| *at <= 1000).last().unwrap_or(0));
+    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
     text
 }
 
@@ -138,6 +185,9 @@ fn transport(error: &Error) -> Option<HttpErrorKind> {
         }
         if cause.is::<Elapsed>() {
             return Some(HttpErrorKind::Timeout);
+        }
+        if cause.is::<CutShort>() {
+            return Some(HttpErrorKind::Interrupted);
         }
         source = cause.source();
     }

@@ -10,13 +10,15 @@ use object_store::{
 };
 use url::Url;
 
-use super::credentials::Credentials;
+use super::{credentials::Credentials, watch::Listener};
 use crate::{ErrorKind, ObjectError, Operation, StoreOptions, StoreUrl};
 
 /// A client that makes each request once.
 pub(super) struct Connection {
     pub(super) client: Box<dyn ObjectStore>,
     pub(super) credentials: Option<Arc<Credentials>>,
+    /// The address that requests go to, where it is not the provider's own.
+    pub(super) endpoint: Option<String>,
 }
 
 pub(super) fn connect(url: &StoreUrl, options: &StoreOptions) -> Result<Connection, ObjectError> {
@@ -71,6 +73,7 @@ fn s3(bucket: &str, options: &StoreOptions) -> Result<Connection, String> {
         .with_bucket_name(bucket)
         .with_virtual_hosted_style_request(!path_style)
         .with_disable_bulk_delete(true)
+        .with_http_connector(Listener)
         .with_retry(once())
         .with_client_options(client);
 
@@ -84,7 +87,7 @@ fn s3(bucket: &str, options: &StoreOptions) -> Result<Connection, String> {
         builder = builder.with_credentials(Arc::clone(credentials) as _);
     }
     let client = Box::new(builder.build().map_err(|error| error.to_string())?);
-    Ok(Connection { client, credentials })
+    Ok(Connection { client, credentials, endpoint: endpoint.map(String::from) })
 }
 
 /// Variables that say where else a credential comes from; the crate renews those itself.
@@ -99,10 +102,19 @@ fn gcs(bucket: &str, options: &StoreOptions) -> Result<Connection, String> {
     for (name, value) in &options.extra {
         builder = builder.with_config(key::<GoogleConfigKey>(name, "Google Cloud Storage")?, value);
     }
-    let client = extra_client_options(client_options(None, options.allow_http)?, &options.extra);
-    let builder = builder.with_bucket_name(bucket).with_retry(once()).with_client_options(client);
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
+    let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+    let endpoint = endpoint.map(|endpoint| parse_endpoint(&endpoint)).transpose()?;
+    let client = client_options(endpoint.as_ref(), options.allow_http)?;
+    let builder = builder
+        .with_bucket_name(bucket)
+        .with_http_connector(Listener)
+        .with_retry(once())
+        .with_client_options(extra_client_options(client, &options.extra));
     let client = Box::new(builder.build().map_err(|error| error.to_string())?);
-    Ok(Connection { client, credentials: None })
+    Ok(Connection { client, credentials: None, endpoint: endpoint.map(String::from) })
 }
 
 fn azure(container: &str, options: &StoreOptions) -> Result<Connection, String> {
@@ -110,10 +122,19 @@ fn azure(container: &str, options: &StoreOptions) -> Result<Connection, String> 
     for (name, value) in &options.extra {
         builder = builder.with_config(key::<AzureConfigKey>(name, "Azure")?, value);
     }
-    let client = extra_client_options(client_options(None, options.allow_http)?, &options.extra);
-    let builder = builder.with_container_name(container).with_retry(once()).with_client_options(client);
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    let endpoint = endpoint.map(|endpoint| parse_endpoint(&endpoint)).transpose()?;
+    let client = client_options(endpoint.as_ref(), options.allow_http)?;
+    let builder = builder
+        .with_container_name(container)
+        .with_http_connector(Listener)
+        .with_retry(once())
+        .with_client_options(extra_client_options(client, &options.extra));
     let client = Box::new(builder.build().map_err(|error| error.to_string())?);
-    Ok(Connection { client, credentials: None })
+    Ok(Connection { client, credentials: None, endpoint: endpoint.map(String::from) })
 }
 
 fn key<K: FromStr>(name: &str, store: &str) -> Result<K, String> {
@@ -137,11 +158,11 @@ fn client_options(endpoint: Option<&Url>, allow_http: bool) -> Result<ClientOpti
         }
         if local {
             // A proxy that the environment names cannot reach this machine's own addresses; naming any, with these
-            // excluded, switches it off.
+            // excluded, and those where a cloud's machines ask for credentials, switches it off.
             client = client
                 .with_allow_http(true)
                 .with_proxy_url("http://127.0.0.1:9")
-                .with_proxy_excludes("localhost,127.0.0.0/8,::1");
+                .with_proxy_excludes("localhost,127.0.0.0/8,::1,169.254.0.0/16");
         }
     }
     Ok(client)

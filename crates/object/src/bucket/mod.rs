@@ -14,15 +14,30 @@ mod gate;
 mod profile;
 mod put;
 mod request;
+mod watch;
 
-use std::{fmt, fs::File, io::Read, ops::Range, path::Path, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    fs::File,
+    future::Future,
+    io::Read,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path as Location};
 use tokio::{runtime::Runtime, sync::Semaphore};
 
-use self::{credentials::Credentials, gate::Gate, request::Request};
+use self::{
+    classify::CutShort,
+    credentials::Credentials,
+    gate::Gate,
+    request::{Request, transfer_time},
+};
 use crate::{
     Ability, Backend, Counters, ETag, ErrorKind, Expected, Limits, Meta, ObjectError, Operation, Page,
     Patience, PutOutcome, StoreOptions, StoreUrl,
@@ -55,12 +70,6 @@ impl Drop for Shared {
             runtime.shutdown_background();
         }
     }
-}
-
-/// The address that requests go to, where it is not the provider's own.
-fn endpoint(options: &StoreOptions) -> Option<String> {
-    let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    options.endpoint.clone().or_else(|| named("AWS_ENDPOINT_URL_S3")).or_else(|| named("AWS_ENDPOINT_URL"))
 }
 
 /// A bucket as a store. See the [module](self).
@@ -102,7 +111,7 @@ impl BucketStore {
             permits: Semaphore::new(options.concurrency.clamp(1, 4096)),
             gate: Gate::default(),
             counters,
-            endpoint: endpoint(options),
+            endpoint: connection.endpoint,
             options: options.clone(),
             runtime: Some(runtime),
         };
@@ -160,22 +169,31 @@ impl BucketStore {
         Ok(Meta { key, size: meta.size, etag, modified: SystemTime::from(meta.last_modified) })
     }
 
-    /// Reads an object or part of it. The answer must begin as soon as that to a request without a body.
+    /// Reads an object or part of it. The answer must begin as soon as that to a request without a body, each further piece must come
+    /// within the same time, and all of it within the time that its size is given.
     async fn read(
         &self,
         location: &Location,
         options: GetOptions,
     ) -> Result<(ObjectMeta, Bytes), object_store::Error> {
-        let begin =
-            tokio::time::timeout(self.limits().attempt, self.shared.client.get_opts(location, options));
-        let got = match begin.await {
-            Ok(begun) => begun?,
-            Err(elapsed) => {
-                return Err(object_store::Error::Generic { store: "bucket", source: Box::new(elapsed) });
+        let patience = self.limits().attempt;
+        let got = within(patience, self.shared.client.get_opts(location, options)).await?;
+        let (meta, size) = (got.meta.clone(), got.range.end.saturating_sub(got.range.start));
+        let mut pieces = got.into_stream();
+        let all = async {
+            let mut bytes = BytesMut::with_capacity(usize::try_from(size.min(LARGEST_READ)).unwrap_or(0));
+            while let Some(piece) = within(patience, pieces.try_next()).await? {
+                bytes.extend_from_slice(&piece);
+            }
+            match bytes.len() as u64 {
+                came if came == size => Ok(bytes.freeze()),
+                came => {
+                    let source = Box::new(CutShort { announced: size, came });
+                    Err(object_store::Error::Generic { store: "bucket", source })
+                }
             }
         };
-        let meta = got.meta.clone();
-        got.bytes().await.map(|bytes| (meta, bytes))
+        within(patience + transfer_time(size), all).await.map(|bytes| (meta, bytes))
     }
 
     fn error(
@@ -277,6 +295,8 @@ impl Backend for BucketStore {
             let mut found = Vec::new();
             while found.len() < PAGE {
                 match listed.try_next().await? {
+                    // A store may ignore where a listing is to begin: Azurite does.
+                    Some(meta) if after.as_ref().is_some_and(|after| meta.location <= *after) => {}
                     Some(meta) => found.push(meta),
                     None => break,
                 }
@@ -292,6 +312,17 @@ impl Backend for BucketStore {
 
     fn with_patience(&self, patience: Patience) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(self.patient(patience)))
+    }
+}
+
+/// What comes in time, or an error that says that it did not.
+async fn within<T>(
+    time: Duration,
+    work: impl Future<Output = Result<T, object_store::Error>>,
+) -> Result<T, object_store::Error> {
+    match tokio::time::timeout(time, work).await {
+        Ok(result) => result,
+        Err(elapsed) => Err(object_store::Error::Generic { store: "bucket", source: Box::new(elapsed) }),
     }
 }
 

@@ -6,7 +6,7 @@ use object_store::{
 };
 
 use super::{BucketStore, request::Request};
-use crate::{ETag, ErrorKind, Expected, ObjectError, Operation, PutOutcome, random};
+use crate::{Ability, ETag, ErrorKind, Expected, ObjectError, Operation, PutOutcome, StoreUrl, random};
 
 /// The user metadata that names the put an object comes from. Azure allows neither dashes nor dots.
 const MARK: &str = "forebayput";
@@ -55,7 +55,11 @@ impl BucketStore {
         let sent = Sent::new(chunks).map_err(|error| {
             ObjectError::caused(ErrorKind::Other, operation, &self.shared.url, key, "no random bits", error)
         })?;
-        let request = Request::new(self, operation, key, sent.size);
+        let ability = match expected {
+            Expected::Absent => Ability::ConditionalCreate,
+            Expected::Etag(_) => Ability::ConditionalReplace,
+        };
+        let request = Request::new(self, operation, key, sent.size).needing(ability);
         let result =
             request.run(|| self.shared.client.put_opts(&location, sent.payload(), sent.options(expected)));
         let refused = |error: &ObjectError| {
@@ -71,7 +75,8 @@ impl BucketStore {
             }
             Err(error) => return Err(error),
         };
-        self.need_etag(operation, key, etag).map(|etag| PutOutcome { etag })
+        let versioned = request.is_versioned() && !matches!(self.shared.url, StoreUrl::Gs { .. });
+        self.need_etag(operation, key, etag).map(|etag| PutOutcome { etag, versioned })
     }
 
     /// The tag of the object that is there, if it is what was sent. The mark decides; where the store kept none, size and content do.

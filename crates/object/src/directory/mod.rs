@@ -162,7 +162,7 @@ impl DirectoryStore {
         key: &str,
         publication: &Publication,
     ) -> Result<PutOutcome, ObjectError> {
-        publication.publish(self, key).map(|meta| PutOutcome { etag: etag(&meta) }).map_err(
+        publication.publish(self, key).map(|meta| PutOutcome { etag: etag(&meta), versioned: false }).map_err(
             |(doing, error)| match self.error(operation, key, doing, error) {
                 error if error.kind() == ErrorKind::NotFound => {
                     ObjectError::caused(ErrorKind::Other, operation, &self.url, key, doing, error)
@@ -336,6 +336,10 @@ impl Backend for DirectoryStore {
             Ok(page) => Ok(page),
             Err(error) => Err(self.error(Operation::List, prefix, "listing", error)),
         }
+    }
+
+    fn sweep(&self, remove: bool) -> Result<Swept, ObjectError> {
+        DirectoryStore::sweep(self, remove)
     }
 }
 

@@ -24,7 +24,7 @@ fn store() -> (tempfile::TempDir, DirectoryStore) {
 fn passes_the_suite() {
     let (_dir, store) = store();
     suite(&store);
-    assert_eq!(store.sweep().unwrap(), Swept::default());
+    assert_eq!(store.sweep(true).unwrap(), Swept::default());
     let left: Vec<_> = fs::read_dir(store.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [".forebay"]);
 }
@@ -40,7 +40,6 @@ fn passes_the_suite_behind_the_counted_store() {
     suite(&store);
     let puts = store.counters().operation(Operation::PutNew);
     assert!(puts.calls > 1000 && puts.errors == 0 && puts.bytes > 3_000_000, "{puts:?}");
-    assert_eq!(puts.classes.iter().sum::<u64>(), puts.calls);
     assert_eq!(store.counters().operation(Operation::Head).errors, 0, "not found is an answer");
     let bad = store.put_new("a//b", Bytes::new()).unwrap_err();
     assert!(bad.to_string().contains("joined by single slashes"), "{bad}");
@@ -104,7 +103,7 @@ fn files_of_another_file_system_are_copied() {
     store.put_new_file("x/copied", Path::new(&path)).unwrap();
     assert_eq!(store.get("x/copied").unwrap().0, content(3, 70_000));
     assert_eq!(kind(store.put_new_file("x/copied", Path::new(&path))), ErrorKind::AlreadyExists);
-    assert_eq!(store.sweep().unwrap(), Swept::default());
+    assert_eq!(store.sweep(true).unwrap(), Swept::default());
 }
 
 #[test]
@@ -127,8 +126,12 @@ fn sweeping_removes_leftovers_and_only_those() {
     fs::create_dir_all(store.root().join("a/empty/deeper")).unwrap();
     fs::create_dir_all(store.root().join("e")).unwrap();
     assert_eq!(keys(&store, ""), ["a/b/c"]);
-    assert_eq!(store.sweep().unwrap(), Swept { files: 1, bytes: 1000, directories: 3 });
-    assert_eq!(store.sweep().unwrap(), Swept::default());
+    let found = Swept { files: 1, bytes: 1000, directories: 3 };
+    for _ in 0..2 {
+        assert_eq!(store.sweep(false).unwrap(), found, "looking removes nothing");
+    }
+    assert_eq!(store.sweep(true).unwrap(), found);
+    assert_eq!(store.sweep(true).unwrap(), Swept::default());
     assert_eq!(store.get("a/b/c").unwrap().0, content(1, 10));
     store.put_new("a/empty/deeper/object", content(3, 1)).unwrap();
 }
@@ -141,7 +144,7 @@ fn sweeping_and_deleting_leave_running_puts_alone() {
     thread::scope(|scope| {
         let sweeper = scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                store.sweep().unwrap();
+                store.sweep(true).unwrap();
                 other.list("", None).unwrap();
             }
         });

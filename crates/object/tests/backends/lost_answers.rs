@@ -14,6 +14,8 @@ const KEEPS: Quirks = Quirks {
     ignores_if_match: false,
     ignores_range: false,
     drops_metadata: false,
+    keeps_versions: false,
+    google: false,
 };
 const DROPS: Quirks = Quirks { drops_metadata: true, ..KEEPS };
 

@@ -33,6 +33,14 @@ pub enum Reply {
     CutBody,
     /// No answer until the client gives up.
     Hang,
+    /// Half of the body, then nothing until the client gives up.
+    Stall,
+    /// An error of this status and body, with these headers.
+    Refuse(u16, &'static str, &'static [(&'static str, &'static str)]),
+    /// What it asked for, announced as so many bytes more than it is.
+    Announce(i64),
+    /// Nothing is done, and the answer says that all is well, with an error in its body.
+    WellWithError,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +67,9 @@ pub struct Quirks {
     pub ignores_if_match: bool,
     pub ignores_range: bool,
     pub drops_metadata: bool,
+    pub keeps_versions: bool,
+    /// Speaks as Google Cloud Storage does: generations instead of tags in conditions.
+    pub google: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -177,6 +188,27 @@ impl Shared {
                     self.answer(&other);
                     false
                 }
+                Reply::Stall => {
+                    send(stream, &self.answer(&request), head, true);
+                    let _until_the_client_leaves = reader.read(&mut [0]);
+                    false
+                }
+                Reply::Refuse(status, body, headers) => {
+                    let mut answer = Answer { body: body.into(), ..Answer::new(status) };
+                    answer.headers =
+                        headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+                    send(stream, &answer, head, false)
+                }
+                Reply::Announce(more) => {
+                    let answer = self.answer(&request);
+                    let length = answer.body.len().checked_add_signed(more.try_into().unwrap()).unwrap();
+                    send_as(stream, &answer, length, head, false);
+                    false
+                }
+                Reply::WellWithError => {
+                    let body = "<?xml version=\"1.0\"?><Error><Code>InternalError</Code></Error>";
+                    send(stream, &Answer { body: body.into(), ..Answer::new(200) }, head, false)
+                }
                 Reply::Hang => {
                     let _until_the_client_leaves = reader.read(&mut [0]);
                     false
@@ -210,6 +242,11 @@ impl Shared {
         {
             return Answer::error(412, "PreconditionFailed");
         }
+        let generation = request.headers.get("x-goog-if-generation-match").filter(|_| self.quirks.google);
+        let found = there.map_or("0", |there| there.etag.trim_matches(['"', 'v']));
+        if generation.is_some_and(|wanted| wanted != found) {
+            return Answer::error(412, "PreconditionFailed");
+        }
         let wanted = request.headers.get("if-match").filter(|_| !self.quirks.ignores_if_match);
         match (wanted, there) {
             (Some(_), None) => return Answer::error(404, "NoSuchKey"),
@@ -220,12 +257,20 @@ impl Shared {
         }
         *versions += 1;
         let etag = format!("\"v{versions}\"");
-        let metadata = request.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-"));
+        let metadata = request
+            .headers
+            .iter()
+            .filter(|(name, _)| name.starts_with("x-amz-meta-") || name.starts_with("x-goog-meta-"));
         let metadata = metadata.filter(|_| !self.quirks.drops_metadata);
         let metadata = metadata.map(|(name, value)| (name.clone(), value.clone())).collect();
         objects
             .insert(request.key.clone(), Object { body: request.body.clone(), etag: etag.clone(), metadata });
-        Answer::new(200).header("ETag", etag)
+        let answer = Answer::new(200).header("ETag", etag);
+        match self.quirks {
+            Quirks { keeps_versions: true, .. } => answer.header("x-amz-version-id", versions),
+            Quirks { google: true, .. } => answer.header("x-goog-generation", versions),
+            _ => answer,
+        }
     }
 
     fn get(&self, request: &Request) -> Answer {
@@ -246,6 +291,9 @@ impl Shared {
             }
         };
         answer.headers.extend(object.metadata.iter().cloned());
+        if self.quirks.google {
+            answer = answer.header("x-goog-generation", object.etag.trim_matches(['"', 'v']));
+        }
         answer.header("ETag", &object.etag).header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 
@@ -310,8 +358,12 @@ fn decoded(text: &str) -> String {
 }
 
 /// Whether the connection can be used again.
-fn send(mut stream: &TcpStream, answer: &Answer, head: bool, cut: bool) -> bool {
-    let mut text = format!("HTTP/1.1 {} As Told\r\nContent-Length: {}\r\n", answer.status, answer.body.len());
+fn send(stream: &TcpStream, answer: &Answer, head: bool, cut: bool) -> bool {
+    send_as(stream, answer, answer.body.len(), head, cut)
+}
+
+fn send_as(mut stream: &TcpStream, answer: &Answer, length: usize, head: bool, cut: bool) -> bool {
+    let mut text = format!("HTTP/1.1 {} As Told\r\nContent-Length: {length}\r\n", answer.status);
     for (name, value) in &answer.headers {
         write!(text, "{name}: {value}\r\n").unwrap();
     }
