@@ -139,6 +139,12 @@ fn a_volume_that_is_not_mounted_has_a_status() {
     assert_eq!((&status["block_size"], &status["compression"]), (&(4_u64 << 20).into(), &"lz4".into()));
     assert_eq!(status["path"], volume.to_str().unwrap());
     assert!(status["pid"].is_null() && status["id"].as_str().unwrap().len() == 32);
+    assert_eq!(
+        (&status["live_bytes"], &status["dirty_bytes"], &status["objects"]),
+        (&0.into(), &0.into(), &0.into())
+    );
+    let told = bed.good(&["gc", "v", "--dry-run"]);
+    assert!(told.contains("0 objects of 0 B hold 0 B") && told.contains("0 further objects"), "{told}");
     let text = bed.good(&["status", "v"]);
     assert!(text.contains("not mounted") && text.contains(volume.to_str().unwrap()), "{text}");
     assert!(contents(&volume) == before, "looking changed something");

@@ -324,10 +324,24 @@ fn stats_and_gc_speak_of_a_mount() {
     assert!(told.contains("objects"), "{told}");
     assert_eq!(bed.status("mnt")["dirty_bytes"], 0, "gc brings everything into the store");
     fs::remove_file(mnt.join("sub/large")).unwrap();
+    let leaked = bed.path("v/objects/data/ff/00000000-00000000000000ff");
+    let stored = first_object(&bed.path("v/objects/data"));
+    fs::create_dir_all(leaked.parent().unwrap()).unwrap();
+    fs::copy(&stored, &leaked).unwrap();
+    fs::write(bed.path("v/objects/.forebay/put/0123"), "x").unwrap();
+    let told = bed.good(&["gc", "mnt", "--dry-run"]);
+    assert!(told.contains("\n1 further objects") && told.contains("\n1 files of 1 B"), "{told}");
+    let live = bed.status("mnt")["live_bytes"].clone();
     bed.umount("mnt");
+    let before = contents(&bed.path("v"));
     let told = bed.good(&["gc", "v", "--dry-run"]);
-    assert!(told.contains("nothing refers to"), "{told}");
-    bed.good(&["gc", "v"]);
+    assert!(told.contains("nothing refers to") && told.contains("\n1 further objects"), "{told}");
+    let status = bed.status("v");
+    assert_eq!((&status["live_bytes"], &status["dirty_bytes"]), (&live, &0.into()));
+    assert!(contents(&bed.path("v")) == before, "looking changed something");
+    let told = bed.good(&["gc", "v"]);
+    assert!(told.contains("1 are deleted") && told.contains("1 files"), "{told}");
+    assert!(!leaked.exists() && contents(&bed.path("v")) != before);
 }
 
 #[test]
@@ -421,4 +435,9 @@ fn a_volume_comes_back_from_its_store() {
     bed.dir("second");
     let line = bed.refused(1, &["mount", "lost", "second"]);
     assert!(line.contains("taken"), "{line}");
+}
+
+fn first_object(dir: &std::path::Path) -> std::path::PathBuf {
+    let first = fs::read_dir(dir).unwrap().next().unwrap().unwrap().path();
+    if first.is_dir() { first_object(&first) } else { first }
 }

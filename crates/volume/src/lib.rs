@@ -47,7 +47,7 @@ pub use read::ReadPiece;
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use space::Space;
 pub use status::{Activity, BucketStatus, CacheStatus, Status};
-pub use upkeep::{Drain, SHIP_INTERVAL};
+pub use upkeep::{Drain, Leaked, SHIP_INTERVAL};
 
 use crate::{data_lock::DataLocks, remote::Remote, upkeep::Upkeep};
 

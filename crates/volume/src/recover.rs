@@ -19,7 +19,7 @@ use crate::{
     error::{VolumeError, io_error},
     open::{Takeover, keys, write_epoch},
     remote::{self, CONFIG, OWNER, Owner, Remote, Successor},
-    source::object_key,
+    source::{DATA, object_key},
 };
 
 /// How a volume is brought back.
@@ -171,7 +171,7 @@ fn take_key(config: &VolumeConfig, paths: &VolumePaths, options: &RecoverOptions
 /// What files refer to and the bucket does not have.
 fn missing(volume: &Arc<Volume>) -> Result<Vec<String>, VolumeError> {
     let objects: FxHashSet<String> =
-        remote::list(&volume.store, "data")?.into_iter().map(|meta| meta.key).collect();
+        remote::list(&volume.store, DATA)?.into_iter().map(|meta| meta.key).collect();
     let journal: FxHashSet<_> = volume.journal.files().iter().map(|file| file.segment).collect();
     let staged: FxHashSet<_> = volume.streams.segments().into_iter().collect();
     let mut missing = Vec::new();

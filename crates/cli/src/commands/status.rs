@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::ExitCode};
 
-use forebay_volume::{VolumeConfig, VolumePaths};
+use forebay_volume::{
+    VolumeConfig, VolumePaths,
+    fsck::{Survey, survey},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -12,8 +15,12 @@ use crate::{
     logging,
     mounts::{self, Mounted},
     output,
+    progress::Waiting,
     size::human,
 };
+
+/// More metadata than this is not copied to look into it.
+const METADATA_MAX: u64 = 1 << 30;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode, CliError> {
     logging::start_command();
@@ -59,11 +66,8 @@ fn unmounted(place: &Path) -> Result<Value, CliError> {
     let paths = VolumePaths::new(&root);
     let epoch = fs::read_to_string(root.join("epoch")).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let staging = disk_usage(&paths.staging())?;
-    let own = match &config.store {
-        None => Some(disk_usage(&paths.objects().join("data"))?),
-        Some(_) => None,
-    };
-    Ok(json!({
+    let metadata = disk_usage(&paths.meta())?;
+    let mut status = json!({
         "id": config.id,
         "path": root,
         "state": "not mounted",
@@ -76,14 +80,33 @@ fn unmounted(place: &Path) -> Result<Value, CliError> {
         "encryption": config.encryption,
         "durability": config.durability,
         "epoch": epoch.unwrap_or(0),
-        "metadata_bytes": disk_usage(&paths.meta())?.bytes,
+        "metadata_bytes": metadata.bytes,
         "journal_disk_bytes": disk_usage(&paths.journal())?.bytes,
         "staging_disk_bytes": staging.bytes,
         "staging_segments": staging.files,
-        "stored_bytes": own.as_ref().map(|own| own.bytes),
-        "objects": own.as_ref().map(|own| own.files),
         "version": env!("CARGO_PKG_VERSION"),
-    }))
+    });
+    let held = match held(&root, metadata.bytes) {
+        Ok(survey) => serde_json::to_value(survey).unwrap_or(Value::Null),
+        Err(reason) => json!({ "not_looked_into": reason }),
+    };
+    if let (Some(status), Value::Object(held)) = (status.as_object_mut(), held) {
+        status.extend(held.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+    Ok(status)
+}
+
+/// What it holds, from a copy of its metadata, or why that cannot be said.
+fn held(root: &Path, metadata: u64) -> Result<Survey, String> {
+    if metadata > METADATA_MAX {
+        return Err(format!("its metadata takes {}, too much to be copied for a look", human(metadata)));
+    }
+    let _waiting = Waiting::begin("looking".to_owned());
+    match survey(root, false) {
+        Ok(survey) if survey.complete => Ok(survey),
+        Ok(_) => Err("its journal cannot be read to its end: run forebay fsck".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What a directory takes on disk.
@@ -149,7 +172,7 @@ fn for_people(status: &Value) -> String {
                 class("durability", "durability"),
             ]),
         ),
-        ("in use", bytes("live_bytes")),
+        ("in use", bytes("live_bytes").or_else(|| label(text("not_looked_into"), "(not looked into)"))),
         (
             "dirty",
             join(&[

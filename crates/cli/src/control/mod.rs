@@ -10,7 +10,7 @@
 //! | `stats` | counters since the mount |
 //! | `drain` | progress, then what is left |
 //! | `fsck [quick]` | progress, then the report |
-//! | `gc` | progress, then what was given back |
+//! | `gc [dry-run]` | progress, then what there was, what is left, and what nothing named |
 //! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
 //! | `hurry` | a drain that ends the process is given up; what is left stays on the local disk |
 

@@ -87,7 +87,7 @@ fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
         "stats" => Ok(stats(life)),
         "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
         "fsck" => check(life, stream, &rest),
-        "gc" => collect(life, &mut tell),
+        "gc" => collect(life, &rest, &mut tell),
         "hurry" => {
             life.hurry();
             Ok(json!(true))
@@ -196,13 +196,18 @@ fn check(life: &Life, stream: &UnixStream, words: &[&str]) -> Result<Value, CliE
     Ok(value(&life.volume.fsck(&options, &mut tell)?))
 }
 
-fn collect(life: &Life, tell: &mut dyn FnMut(Progress)) -> Result<Value, CliError> {
+fn collect(life: &Life, words: &[&str], tell: &mut dyn FnMut(Progress)) -> Result<Value, CliError> {
+    let before = life.volume.status();
+    if words.contains(&"dry-run") {
+        return Ok(json!({ "before": value(&before), "leaked": value(&life.volume.leaked()?) }));
+    }
     if life.volume.read_only() {
         return Err(CliError::Told("the volume is mounted read-only".to_owned()));
     }
-    let before = life.volume.status();
     settle(&life.volume, tell)?;
-    Ok(json!({ "before": value(&before), "after": value(&life.volume.status()) }))
+    let leaked = life.volume.collect_leaked()?;
+    let after = life.volume.status();
+    Ok(json!({ "before": value(&before), "after": value(&after), "leaked": value(&leaked) }))
 }
 
 /// Unmounts and tells of what follows until the volume is closed.

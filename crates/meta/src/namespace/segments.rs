@@ -165,6 +165,16 @@ impl Namespace {
             .collect()
     }
 
+    /// Whether a segment is in this object, or it waits to be deleted.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn object_is_named(&self, object: ObjectRef) -> Result<bool, MetaError> {
+        let owner = self.lock();
+        let garbage = self.rows.get(&garbage_key(object).encode())?;
+        Ok(garbage.is_some() || owner.segments.of_object(object) > 0)
+    }
+
     /// Says that objects are deleted.
     ///
     /// # Errors

@@ -17,12 +17,12 @@ use forebay_format::{
     stream::{self, STREAM_HEAD_LEN},
 };
 use forebay_object::{Backend, ErrorKind, ObjectStore};
-use forebay_types::{Epoch, ObjectId, SegmentId};
+use forebay_types::{Epoch, SegmentId};
 
 use crate::{
     Volume, VolumeConfig, VolumePaths,
     error::{VolumeError, io_error},
-    source::object_key,
+    source::{DATA, object_key, parse_key},
 };
 
 /// A file of the staging directory.
@@ -132,7 +132,7 @@ impl Ground<'_> {
         let mut objects = BTreeMap::new();
         let mut after = None;
         loop {
-            let page = store.list("data", after.as_deref())?;
+            let page = store.list(DATA, after.as_deref())?;
             for entry in page.entries {
                 if let Some(object) = parse_key(&entry.key) {
                     objects.insert(object, entry.size);
@@ -237,11 +237,4 @@ fn file_len(path: &Path) -> Result<Option<u64>, VolumeError> {
         Err(error) if error.kind() == IoKind::NotFound => Ok(None),
         Err(error) => Err(io_error("stat", path)(error)),
     }
-}
-
-fn parse_key(key: &str) -> Option<ObjectRef> {
-    let (epoch, id) = key.rsplit('/').next()?.split_once('-')?;
-    let epoch = Epoch(u64::from_str_radix(epoch, 16).ok()?);
-    let object = ObjectRef { epoch, id: ObjectId(u64::from_str_radix(id, 16).ok()?) };
-    (object_key(object) == key).then_some(object)
 }

@@ -17,6 +17,7 @@ mod names;
 mod offline;
 mod report;
 mod segments;
+mod survey;
 mod tables;
 mod tree;
 
@@ -26,6 +27,7 @@ use std::{
 };
 
 pub use report::{Counts, Finding, Report, Severity};
+pub use survey::{Survey, Totals, survey};
 
 use self::{
     found::Found, ground::Ground, image::Image, offline::Offline, segments::Segments, tables::Tables,

@@ -38,7 +38,7 @@ pub(crate) use chunk::StoredAt;
 pub(crate) use container::{Head, Kind};
 pub(crate) use names::{CONFIG, OWNER};
 pub(crate) use outbox::Outbox;
-pub(crate) use owner::{Fence, Owner, Successor, claim, take};
+pub(crate) use owner::{Fence, Owner, Successor, claim, take, taken_over};
 pub(crate) use publish::Held;
 pub(crate) use reader::ObjectReader;
 pub(crate) use restore::{Restored, restore, try_keys};

@@ -144,6 +144,15 @@ pub(crate) fn claim(store: &ObjectStore, volume: VolumeId, root: &Path) -> Resul
     }
 }
 
+/// The epoch of another directory that owns the volume now; `None` while the one at `root` does. Changes nothing.
+///
+/// # Errors
+/// [`VolumeError::Object`] where the store does not say.
+pub(crate) fn taken_over(store: &ObjectStore, root: &Path) -> Result<Option<Epoch>, VolumeError> {
+    let (owner, _) = Owner::read(&store.patient(Patience::Quick))?;
+    Ok((!Known::read(root)?.is_ours(&owner.token)).then_some(owner.epoch))
+}
+
 /// Whose successor an opening must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Successor {

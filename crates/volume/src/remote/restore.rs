@@ -13,6 +13,7 @@ use std::{
 use forebay_format::{
     Keyring,
     record::{FILE_HEAD_LEN, FileHead, RECORD_HEAD_LEN, RecordHead},
+    row::ObjectRef,
 };
 use forebay_meta::{Batch, Engine, Namespace};
 use forebay_object::{Backend, ErrorKind, ObjectStore};
@@ -30,6 +31,7 @@ use super::{
 use crate::{
     VolumePaths,
     error::{VolumeError, io_error},
+    source::object_key,
 };
 
 /// How often an object whose bytes do not check is read.
@@ -245,12 +247,22 @@ impl Restore<'_> {
             match item {
                 Item::Journal { segment, from, bytes } => self.write(segment, true, from, bytes)?,
                 Item::Stream { segment, from, bytes } => self.write(segment, false, from, bytes)?,
+                // A late chunk of a former owner may name an object that was never recorded, and is gone: then the bytes are in other chunks.
                 Item::Stored { segment, at } => {
-                    self.restored.stored.insert(segment, at);
+                    if self.is_there(at.object)? {
+                        self.restored.stored.insert(segment, at);
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    fn is_there(&self, object: ObjectRef) -> Result<bool, VolumeError> {
+        match self.store.head(&object_key(object)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
     }
 
     fn write(

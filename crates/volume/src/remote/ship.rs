@@ -15,7 +15,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     Kind, Remote,
     chunk::{Item, StoredAt},
-    names::ChunkName,
+    list,
+    names::{CHUNKS, ChunkName},
 };
 use crate::{Volume, error::VolumeError};
 
@@ -261,6 +262,25 @@ impl Remote {
             }
         }
         Ok(())
+    }
+
+    /// Deletes chunks of former epochs that arrived after this opening had listed them. Whether none is needed any more: whether this opening has
+    /// shipped everything itself, and what it found when it began is deleted.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub(crate) fn delete_late_chunks(&self) -> Result<bool, VolumeError> {
+        {
+            let ship = self.ship.lock();
+            if !ship.complete || !ship.older.is_empty() {
+                return Ok(false);
+            }
+        }
+        let former = |key: &String| ChunkName::parse(key).is_some_and(|name| name.epoch < self.fence.epoch());
+        for key in list(&self.store, CHUNKS)?.into_iter().map(|meta| meta.key).filter(former) {
+            self.delete(&key)?;
+        }
+        Ok(true)
     }
 
     /// The class of fsync.

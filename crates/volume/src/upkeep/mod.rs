@@ -7,6 +7,7 @@
 mod checkpoint;
 mod clean;
 mod compact;
+mod leaked;
 mod pack;
 mod seal;
 mod store;
@@ -23,6 +24,7 @@ use std::{
 };
 
 pub(crate) use checkpoint::Doomed;
+pub use leaked::Leaked;
 
 use forebay_format::row::ObjectRef;
 use forebay_types::{Ino, SegmentId};
@@ -95,6 +97,8 @@ pub(crate) struct Upkeep {
     pub(super) checkpoint_turn: Mutex<()>,
     pub(super) seal_turn: Mutex<()>,
     pub(super) store_turn: Mutex<()>,
+    /// The search for leaked objects.
+    pub(super) search: Mutex<leaked::Search>,
     appending: RwLock<()>,
     backlog: AtomicU64,
     troubles: Mutex<BTreeMap<Task, String>>,

@@ -25,7 +25,8 @@ impl Volume {
             self.store_sealed(false)?;
         }
         self.publish()?;
-        self.delete_garbage()
+        self.delete_garbage()?;
+        self.search_leaked()
     }
 
     /// Puts all sealed segments into the store.
@@ -95,7 +96,8 @@ impl Volume {
         self.store_group(&group)
     }
 
-    /// Puts segments into one object. The order is: bytes in the store, then the record.
+    /// Puts segments into one object. The order is: bytes in the store, then the record; from the number to the record the caller has the turn of
+    /// storing, by which objects on their way are told from leaked ones.
     fn store_group(&self, group: &[SegmentId]) -> Result<(), VolumeError> {
         if group.is_empty() {
             return Ok(());

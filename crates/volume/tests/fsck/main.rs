@@ -6,6 +6,7 @@ mod clean;
 mod cuts;
 mod elsewhere;
 mod faults;
+mod leaked;
 mod live;
 mod plant;
 mod unreadable;

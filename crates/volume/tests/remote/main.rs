@@ -5,6 +5,7 @@
 mod bucket;
 mod faults;
 mod fencing;
+mod leaked;
 mod loss;
 mod reading;
 mod world;

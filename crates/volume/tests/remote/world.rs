@@ -290,13 +290,14 @@ impl Machine {
     /// Anything that goes on behind an application's back.
     pub(crate) fn upkeep(&mut self, random: &mut Random) -> Result<(), VolumeError> {
         let volume = self.volume();
-        match random.below(9) {
+        match random.below(10) {
             0 | 1 => volume.checkpoint_now(),
             2 => volume.seal_all(),
             3 => volume.store_all(),
             4 => volume.ship(),
             5 | 6 => volume.publish(),
             7 => volume.compact(),
+            8 => volume.collect_leaked().map(drop),
             _ => volume.drain(&mut |_| {}),
         }
     }
