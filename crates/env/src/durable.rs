@@ -1,7 +1,7 @@
 //! Making things survive a power cut: fsync of files and directories, whole files written so that a reader sees the old or the new one.
 //!
-//! Every call that waits for the disk names a [`Point`]. The environment variable `FOREBAY_SKIP_SYNC` (read once, for tests only) names
-//! points whose waiting is left out.
+//! Every call that waits for the disk names a [`Point`], and so does every step in the bucket that others must wait for. The environment variable
+//! `FOREBAY_SKIP_SYNC` (read once, for tests only) names points whose waiting is left out.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,7 +10,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// A place in the code that waits for stable storage.
+/// A place in the code that waits for stable storage, or for a step in the bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Point(&'static str);
 
@@ -31,6 +31,14 @@ impl Point {
     pub const VOLUME_DATA: Point = Point("volume.data");
     /// The names in a new volume's directory.
     pub const VOLUME_NAME: Point = Point("volume.name");
+    /// The journal's bytes in the bucket, before an `fsync` of class `object` is answered.
+    pub const BUCKET_CHUNK: Point = Point("bucket.chunk");
+    /// The journal's bytes in the bucket, before the rows of a checkpoint are put there.
+    pub const BUCKET_DELTA: Point = Point("bucket.delta");
+    /// The rows of a checkpoint in the bucket, before what they no longer name is removed.
+    pub const BUCKET_REMOVAL: Point = Point("bucket.removal");
+    /// An object in the store, before a record says so.
+    pub const OBJECT_RECORD: Point = Point("object.record");
     /// All points, for tests that take away one after the other.
     pub const ALL: &[Point] = &[
         Point::JOURNAL_DATA,
@@ -41,6 +49,10 @@ impl Point {
         Point::OBJECT_NAME,
         Point::VOLUME_DATA,
         Point::VOLUME_NAME,
+        Point::BUCKET_CHUNK,
+        Point::BUCKET_DELTA,
+        Point::BUCKET_REMOVAL,
+        Point::OBJECT_RECORD,
     ];
 
     /// The name that `FOREBAY_SKIP_SYNC` takes.
@@ -49,7 +61,9 @@ impl Point {
         self.0
     }
 
-    fn skipped(self) -> bool {
+    /// Whether the waiting here is left out: in tests only.
+    #[must_use]
+    pub fn skipped(self) -> bool {
         static SKIPPED: OnceLock<Vec<String>> = OnceLock::new();
         let skipped = SKIPPED.get_or_init(|| {
             let names = std::env::var("FOREBAY_SKIP_SYNC").unwrap_or_default();

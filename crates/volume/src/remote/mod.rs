@@ -108,12 +108,13 @@ impl Remote {
     /// Looks at what the bucket has, and goes on from there.
     ///
     /// # Errors
-    /// [`VolumeError::Object`].
+    /// [`VolumeError::Object`]; [`VolumeError::Option`] where the bucket has more from this directory than the directory has.
     pub(crate) fn open(opening: Opening) -> Result<Remote, VolumeError> {
         let Opening { store, volume, class, sealer, fence, outbox, last } = opening;
         let found = Found::look(&store)?;
         let publish = publish::Publish::new(&found, last);
-        let older = list(&store, names::CHUNKS)?.into_iter().map(|meta| meta.key).collect();
+        let older: Vec<String> = list(&store, names::CHUNKS)?.into_iter().map(|meta| meta.key).collect();
+        publish::refuse_older_copy(&found, &older, fence.former(), last)?;
         let covered = publish.covered();
         Ok(Remote {
             store,

@@ -17,17 +17,21 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox in `dir`, which is made where it is missing.
+    /// The outbox in `dir`, which is made, durably, where it is missing: a delta that is lost with its directory cannot be made again.
     ///
     /// # Errors
     /// [`VolumeError::Io`].
     pub(crate) fn open(dir: &Path) -> Result<Outbox, VolumeError> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                Err(io_error("make", dir)(error))
+                return Err(io_error("make", dir)(error));
             }
-            _ => Ok(Outbox { dir: dir.to_owned() }),
+            _ => {}
         }
+        if let Some(volume) = dir.parent() {
+            durable::sync_dir(volume, Point::VOLUME_NAME).map_err(io_error("sync", volume))?;
+        }
+        Ok(Outbox { dir: dir.to_owned() })
     }
 
     /// Adds a delta. Returns once it is on stable storage.

@@ -209,13 +209,23 @@ pub(crate) fn take(
         }
         etag = version;
     }
-    Ok(Fence { store: store.clone(), epoch, token, checked: Mutex::new(None), theirs: AtomicU64::new(0) })
+    let former = (successor == Successor::OfItself).then_some(found.epoch);
+    Ok(Fence {
+        store: store.clone(),
+        epoch,
+        former,
+        token,
+        checked: Mutex::new(None),
+        theirs: AtomicU64::new(0),
+    })
 }
 
 /// Says whether this opening is still the owner. Once it is not, it never is again.
 pub(crate) struct Fence {
     store: ObjectStore,
     epoch: Epoch,
+    /// The epoch before, if it was this directory's too.
+    former: Option<Epoch>,
     token: String,
     /// When the last good check began.
     checked: Mutex<Option<Instant>>,
@@ -232,6 +242,11 @@ impl fmt::Debug for Fence {
 impl Fence {
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The epoch before this one, if it was this directory's too.
+    pub(crate) fn former(&self) -> Option<Epoch> {
+        self.former
     }
 
     /// The epoch of the owner that took over, as far as known.

@@ -5,14 +5,15 @@
 
 use std::sync::atomic::Ordering;
 
+use forebay_env::durable::Point;
 use forebay_meta::Checkpoint;
-use forebay_types::Sequence;
+use forebay_types::{Epoch, Sequence};
 
 use super::{
     Kind, Remote,
     base::{Base, Found},
     container::put_row,
-    names::DeltaName,
+    names::{ChunkName, DeltaName},
 };
 use crate::{Volume, error::VolumeError, upkeep::Doomed};
 
@@ -68,6 +69,29 @@ impl Publish {
     }
 }
 
+/// Refuses a directory that has less than what its own last opening put into the bucket: what is put is on the local disk first, so this is an older
+/// copy, and to go on from it would lose what came after.
+///
+/// # Errors
+/// [`VolumeError::Option`].
+pub(super) fn refuse_older_copy(
+    found: &Found,
+    chunks: &[String],
+    former: Option<Epoch>,
+    last: Sequence,
+) -> Result<(), VolumeError> {
+    let chunks = chunks.iter().filter_map(|key| ChunkName::parse(key)).map(|name| (name.epoch, name.last));
+    let deltas = found.deltas.iter().map(|delta| (delta.name.epoch, delta.name.last));
+    let own = chunks.chain(deltas).filter(|(epoch, _)| Some(*epoch) == former);
+    match own.map(|(_, last)| last).max().filter(|there| *there > last) {
+        None => Ok(()),
+        Some(there) => Err(VolumeError::Option(format!(
+            "the volume's directory is an older copy: it ends at record {last}, its store has it up to {there}, and what came after would be \
+             lost; bring the newer one back from the store (forebay create NEW --recover-from URL)"
+        ))),
+    }
+}
+
 impl Remote {
     /// Makes a delta of a checkpoint and puts it into the outbox. `applied` is the last record that the engine has.
     ///
@@ -98,6 +122,9 @@ impl Volume {
     pub fn publish(&self) -> Result<(), VolumeError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let publish = &mut *remote.publish.lock();
+        if Point::BUCKET_REMOVAL.skipped() {
+            self.release(remote)?;
+        }
         self.put_deltas(remote, publish)?;
         self.release(remote)?;
         if publish.wants_base() && !self.upkeep.stopping() {
@@ -108,7 +135,7 @@ impl Volume {
 
     pub(super) fn put_deltas(&self, remote: &Remote, publish: &mut Publish) -> Result<(), VolumeError> {
         for name in remote.outbox.waiting()? {
-            if remote.shipped() < name.last {
+            if remote.shipped() < name.last && !Point::BUCKET_DELTA.skipped() {
                 self.ship()?;
             }
             let bytes = remote.outbox.read(&name)?;
@@ -125,7 +152,9 @@ impl Volume {
     fn release(&self, remote: &Remote) -> Result<(), VolumeError> {
         let held = {
             let mut held = remote.held.lock();
-            if held.as_ref().is_none_or(|held| held.sequence > remote.covered()) {
+            let covered = remote.covered();
+            let may_go = |held: &Held| held.sequence <= covered || Point::BUCKET_REMOVAL.skipped();
+            if !held.as_ref().is_some_and(may_go) {
                 return Ok(());
             }
             held.take()

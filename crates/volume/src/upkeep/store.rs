@@ -3,6 +3,7 @@
 use std::{path::Path, time::Instant};
 
 use forebay_data::{DataError, SealedSegment, combine};
+use forebay_env::durable::Point;
 use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow, SegmentState};
 use forebay_object::Backend;
 use forebay_types::SegmentId;
@@ -114,6 +115,10 @@ impl Volume {
         }
         let places = match sealed.as_slice() {
             [] => return Ok(()),
+            [only] if Point::OBJECT_RECORD.skipped() => {
+                self.ns.segments_stored(object, &[(only.segment, 0)])?;
+                return self.put(object, &only.path);
+            }
             [only] => {
                 self.put(object, &only.path)?;
                 vec![(only.segment, 0)]

@@ -109,3 +109,33 @@ fn what_a_deposed_machine_puts_late_does_not_count() {
     machine.volume().drain(&mut |_| {}).unwrap();
     machine.reopen(&bucket);
 }
+
+/// A directory that was copied, and later put back in the place of the one that went on.
+#[test]
+fn an_older_copy_of_the_directory_is_refused() {
+    let mut random = Random(11);
+    let mut bucket = Bucket::new(11);
+    let mut machine = bucket.create(Durability::Object, Encryption::None);
+    machine.write(b"a", 0, &pattern(&mut random, 5000)).unwrap();
+    machine.sync().unwrap();
+    let copy = machine.root.with_extension("copy");
+    copy_tree(&machine.root, &copy);
+    machine.write(b"b", 0, &pattern(&mut random, 300_000)).unwrap();
+    machine.sync().unwrap();
+    let error = Volume::open(&copy, &bucket.options()).unwrap_err();
+    assert!(error.to_string().contains("older copy"), "{error}");
+    let synced = machine.synced;
+    machine.lose(&mut bucket, synced);
+}
+
+fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_tree(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
