@@ -135,6 +135,19 @@ fn disk_usage(dir: &Path) -> Result<Usage, CliError> {
     Ok(usage)
 }
 
+fn in_use(status: &Value) -> Option<String> {
+    let why_not = status["not_looked_into"].as_str().map(|reason| format!("not looked into: {reason}"));
+    status["live_bytes"].as_u64().map(human).or(why_not)
+}
+
+fn kind(status: &Value) -> Option<String> {
+    let blocks = status["block_size"].as_u64().map(|size| format!("{} blocks", human(size)));
+    let class = |key: &str| status[key].as_str().map(|value| format!("{key} {value}"));
+    let words = [blocks, class("compression"), class("encryption"), class("durability")];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 fn for_people(status: &Value) -> String {
     let text = |key: &str| match &status[key] {
         Value::String(text) => Some(text.clone()),
@@ -153,7 +166,6 @@ fn for_people(status: &Value) -> String {
         (Some(pid), _) => format!("{place} (process {pid}, for {} s)", text("uptime_s").unwrap_or_default()),
         _ => place,
     });
-    let class = |key: &str, name: &str| text(key).map(|value| format!("{name} {value}"));
     let local = join(&[
         label(bytes("journal_disk_bytes"), "of journal"),
         label(bytes("staging_disk_bytes"), "that the store may lack"),
@@ -163,16 +175,8 @@ fn for_people(status: &Value) -> String {
         ("id", text("id")),
         ("mounted on", join(&[mounted.or_else(|| text("state")), read_only])),
         ("store", text("store")),
-        (
-            "kind",
-            join(&[
-                label(bytes("block_size"), "blocks"),
-                class("compression", "compression"),
-                class("encryption", "encryption"),
-                class("durability", "durability"),
-            ]),
-        ),
-        ("in use", bytes("live_bytes").or_else(|| label(text("not_looked_into"), "(not looked into)"))),
+        ("kind", kind(status)),
+        ("in use", in_use(status)),
         (
             "dirty",
             join(&[
