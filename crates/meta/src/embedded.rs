@@ -1,24 +1,85 @@
+//! The embedded engine: fjall, an LSM tree in a directory, one process at a time.
+//!
+//! Guarantees: a commit that failed is no reason to stop. fjall takes nothing more after one (its log may end in a torn batch), so it is
+//! closed and opened again, which cuts the torn batch off, once there is room. Until then rows are read as they were; what the
+//! failed batch had is there as a whole or not at all. Relies on the caller to keep what it could not commit and to commit it again.
+
 use std::{
+    fs::File,
     io,
     ops::Bound,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
 };
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
-use crate::engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
+use crate::{
+    engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers},
+    reserve::Reserve,
+};
 
 const CACHE_BYTES: u64 = 32 << 20;
 const MEMTABLE_BYTES: u64 = 16 << 20;
 const LOG_BYTES: u64 = 64 << 20;
+/// Free bytes below which a commit is not begun, besides what its rows take.
+const COMMIT_ROOM: u64 = 64 << 10;
+/// Free bytes, besides twice the rows, from which on a failed engine is opened again.
+const REOPEN_ROOM: u64 = 1 << 20;
+/// Commits that are refused after a failure before it is tried again although no space was freed.
+const PATIENCE: u32 = 32;
 
-/// The embedded engine: fjall, an LSM tree in a directory, one process at a time.
+/// Why an engine takes no rows at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineFault {
+    /// There is no space for them.
+    NoSpace,
+    /// Anything else.
+    Other,
+}
+
+/// An LSM tree in a directory.
 pub struct EmbeddedEngine {
     place: PathBuf,
+    /// `None` where it could not be opened again after a failure.
+    opened: RwLock<Option<Opened>>,
+    /// Held by the one commit at a time.
+    commit: Mutex<Health>,
+    fault: AtomicU8,
+    reserve: Reserve,
+    /// Shared with what reads a frozen state, which keeps the engine from being opened again.
+    readers: Arc<()>,
+}
+
+struct Opened {
     database: Database,
     rows: Keyspace,
-    commit: Mutex<()>,
+}
+
+/// What earlier commits left.
+#[derive(Default)]
+struct Health {
+    broken: bool,
+    /// Free bytes when a commit failed last.
+    free_then: u64,
+    /// Whether that was for want of space.
+    was_full: bool,
+    /// Commits that failed one after the other.
+    failures: u32,
+    /// Commits that were refused since then.
+    refused: u32,
+}
+
+impl Health {
+    fn fail(&mut self, error: &EngineError, free: u64) {
+        self.was_full = matches!(error, EngineError::NoSpace { .. });
+        (self.broken, self.free_then, self.refused) = (true, free, 0);
+        self.failures = self.failures.saturating_add(1);
+    }
 }
 
 impl std::fmt::Debug for EmbeddedEngine {
@@ -27,14 +88,11 @@ impl std::fmt::Debug for EmbeddedEngine {
     }
 }
 
-impl EmbeddedEngine {
-    /// Opens the engine in `dir`, or makes a new one where there is none. Names of a new one are not durable yet.
-    ///
-    /// # Errors
-    /// [`EngineError::Locked`] while another process has it, [`EngineError::Damaged`] where its files are not its own.
-    pub fn open(dir: &Path) -> Result<EmbeddedEngine, EngineError> {
+impl Opened {
+    fn open(dir: &Path) -> Result<Opened, EngineError> {
         let failed = |error| explain(dir, error);
         crate::journal_tail::cut_torn_tail(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
+        make_lock_file(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
         let database = Database::builder(dir)
             .cache_size(CACHE_BYTES)
             .max_journaling_size(LOG_BYTES)
@@ -45,7 +103,46 @@ impl EmbeddedEngine {
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
         let rows = database.keyspace("rows", options).map_err(failed)?;
         database.persist(PersistMode::SyncAll).map_err(failed)?;
-        Ok(EmbeddedEngine { place: dir.to_owned(), database, rows, commit: Mutex::new(()) })
+        Ok(Opened { database, rows })
+    }
+}
+
+/// Makes the file that keeps other processes out of an engine, should somebody have removed it: fjall refuses to open one without.
+fn make_lock_file(dir: &Path) -> io::Result<()> {
+    let path = dir.join("lock");
+    if dir.join("version").exists() && !path.exists() {
+        File::create(&path)?;
+    }
+    Ok(())
+}
+
+impl EmbeddedEngine {
+    /// The name of a file in the engine's directory that has no bytes, only space.
+    pub const RESERVE: &str = Reserve::NAME;
+
+    /// Opens the engine in `dir`, or makes a new one where there is none. Names of a new one are not durable yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`] while another process has it, [`EngineError::Damaged`] where its files are not its own.
+    pub fn open(dir: &Path) -> Result<EmbeddedEngine, EngineError> {
+        Ok(EmbeddedEngine {
+            place: dir.to_owned(),
+            opened: RwLock::new(Some(Opened::open(dir)?)),
+            commit: Mutex::default(),
+            fault: AtomicU8::new(0),
+            reserve: Reserve::new(dir),
+            readers: Arc::default(),
+        })
+    }
+
+    /// Why the last commit failed; `None` where it did not. Cheap.
+    #[must_use]
+    pub fn fault(&self) -> Option<EngineFault> {
+        match self.fault.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(EngineFault::NoSpace),
+            _ => Some(EngineFault::Other),
+        }
     }
 
     /// Writes all rows to sorted files and merges these, so that the engine takes as little space as it can.
@@ -53,19 +150,132 @@ impl EmbeddedEngine {
     /// # Errors
     /// [`EngineError`].
     pub fn settle(&self) -> Result<(), EngineError> {
-        self.rows.rotate_memtable_and_wait().map_err(|error| explain(&self.place, error))?;
-        self.rows.major_compact().map_err(|error| explain(&self.place, error))
+        self.with(|opened| {
+            opened.rows.rotate_memtable_and_wait().map_err(|error| explain(&self.place, error))?;
+            opened.rows.major_compact().map_err(|error| explain(&self.place, error))
+        })
     }
 
     /// The rows as they are now, to be read while later batches are committed. What is replaced meanwhile takes space until this is
     /// dropped.
-    #[must_use]
-    pub fn frozen(&self) -> FrozenEngine {
-        FrozenEngine {
-            place: self.place.clone(),
-            rows: self.rows.clone(),
-            snapshot: self.database.snapshot(),
+    ///
+    /// # Errors
+    /// [`EngineError`] while the engine cannot be read.
+    pub fn frozen(&self) -> Result<FrozenEngine, EngineError> {
+        self.with(|opened| {
+            Ok(FrozenEngine {
+                place: self.place.clone(),
+                rows: opened.rows.clone(),
+                snapshot: opened.database.snapshot(),
+                _reader: Arc::clone(&self.readers),
+            })
+        })
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&Opened) -> Result<R, EngineError>) -> Result<R, EngineError> {
+        match self.opened.read().as_ref() {
+            Some(opened) => work(opened),
+            None => Err(self.failed("it failed, and could not be opened again yet")),
         }
+    }
+
+    fn failed(&self, detail: &str) -> EngineError {
+        EngineError::Failed { place: self.place.display().to_string(), detail: detail.to_owned() }
+    }
+
+    fn no_space(&self) -> EngineError {
+        EngineError::NoSpace { place: self.place.display().to_string() }
+    }
+
+    /// Closes what failed and opens it anew. Readers wait meanwhile.
+    fn reopen(&self) -> Result<(), EngineError> {
+        let mut opened = self.opened.write();
+        if Arc::strong_count(&self.readers) > 1 {
+            let busy = "it failed, and is opened again when a check or a copy that reads it has ended";
+            return Err(self.failed(busy));
+        }
+        drop(opened.take());
+        *opened = Some(Opened::open(&self.place)?);
+        tracing::info!("the metadata engine in '{}' was opened again", self.place.display());
+        Ok(())
+    }
+
+    /// Makes sure that the engine takes a batch with so many bytes of rows, as far as this can be told.
+    fn prepare(&self, health: &mut Health, bytes: u64) -> Result<(), EngineError> {
+        let free = self.reserve.free();
+        if !health.broken {
+            let enough = |free: u64| free >= bytes.saturating_add(COMMIT_ROOM);
+            let room = enough(free) || (self.reserve.release() && enough(self.reserve.free()));
+            return if room { Ok(()) } else { Err(self.no_space()) };
+        }
+        let need = bytes.saturating_mul(2).saturating_add(REOPEN_ROOM);
+        let room = free >= need || (self.reserve.release() && self.reserve.free() >= need);
+        if !room {
+            return Err(self.no_space());
+        }
+        // What failed once may be over; what failed again waits until something is different.
+        let same = self.reserve.free() <= health.free_then || !health.was_full;
+        if same && health.failures > 1 && health.refused < PATIENCE {
+            health.refused += 1;
+            let soon = "an earlier write failed; that is tried again soon";
+            return Err(if health.was_full { self.no_space() } else { self.failed(soon) });
+        }
+        self.reopen()?;
+        health.broken = false;
+        Ok(())
+    }
+
+    /// Commits a batch; after a failure for want of space once more, with what is kept in reserve.
+    fn attempt(&self, health: &mut Health, batch: &Batch) -> Result<Outcome, EngineError> {
+        let size = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
+            (key.len() + value.as_ref().map_or(0, Vec::len) + 32) as u64
+        };
+        let bytes = batch.rows.iter().map(size).sum();
+        self.prepare(health, bytes)?;
+        let error = match self.write(batch) {
+            Err(error) => error,
+            done => {
+                health.failures = 0;
+                return done;
+            }
+        };
+        health.fail(&error, self.reserve.free());
+        tracing::warn!("a checkpoint could not be stored: {error}");
+        if !self.reserve.release() {
+            return Err(error);
+        }
+        self.prepare(health, bytes)?;
+        match self.write(batch) {
+            // The first attempt may have been what the fences met.
+            Ok(Outcome::Fenced) => Ok(Outcome::Unknown),
+            Err(error) => {
+                health.fail(&error, self.reserve.free());
+                Err(error)
+            }
+            done => {
+                health.failures = 0;
+                done
+            }
+        }
+    }
+
+    fn write(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+        for (key, value) in &batch.expect {
+            if self.get(key)? != *value {
+                return Ok(Outcome::Fenced);
+            }
+        }
+        self.with(|opened| {
+            let mut write = opened.database.batch().durability(Some(PersistMode::SyncAll));
+            for (key, value) in &batch.rows {
+                match value {
+                    Some(value) => write.insert(&opened.rows, key.as_slice(), value.as_slice()),
+                    None => write.remove(&opened.rows, key.as_slice()),
+                }
+            }
+            write.commit().map_err(|error| explain(&self.place, error))?;
+            Ok(Outcome::Committed)
+        })
     }
 }
 
@@ -74,6 +284,7 @@ pub struct FrozenEngine {
     place: PathBuf,
     rows: Keyspace,
     snapshot: Snapshot,
+    _reader: Arc<()>,
 }
 
 impl std::fmt::Debug for FrozenEngine {
@@ -124,7 +335,7 @@ fn page(place: &Path, guards: fjall::Iter, limit: usize) -> Result<RowPage, Engi
 fn explain(place: &Path, error: fjall::Error) -> EngineError {
     let place = place.display().to_string();
     let io = |error: &io::Error, place: &String| {
-        (error.kind() == io::ErrorKind::StorageFull).then(|| EngineError::NoSpace { place: place.clone() })
+        is_full(error).then(|| EngineError::NoSpace { place: place.clone() })
     };
     match &error {
         fjall::Error::Locked => EngineError::Locked { place },
@@ -133,7 +344,7 @@ fn explain(place: &Path, error: fjall::Error) -> EngineError {
         }
         fjall::Error::Poisoned => EngineError::Failed {
             place,
-            detail: "an earlier write failed, so it takes no more; unmount and mount the volume again".into(),
+            detail: "an earlier write failed, so it takes no more until it is opened again".into(),
         },
         fjall::Error::JournalRecovery(_)
         | fjall::Error::InvalidVersion(_)
@@ -146,11 +357,15 @@ fn explain(place: &Path, error: fjall::Error) -> EngineError {
     }
 }
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 fn explain_storage(place: String, error: &(dyn std::error::Error + 'static)) -> EngineError {
     let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(source) = inner.downcast_ref::<io::Error>() {
-            if source.kind() == io::ErrorKind::StorageFull {
+            if is_full(source) {
                 return EngineError::NoSpace { place };
             }
             return EngineError::Failed { place, detail: source.to_string() };
@@ -162,31 +377,32 @@ fn explain_storage(place: String, error: &(dyn std::error::Error + 'static)) -> 
 
 impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        let value = self.rows.get(key).map_err(|error| explain(&self.place, error))?;
-        Ok(value.map(|value| value.to_vec()))
+        self.with(|opened| {
+            let value = opened.rows.get(key).map_err(|error| explain(&self.place, error))?;
+            Ok(value.map(|value| value.to_vec()))
+        })
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        page(&self.place, self.rows.range::<&[u8], _>((Bound::Included(from), end)), limit)
+        self.with(|opened| {
+            page(&self.place, opened.rows.range::<&[u8], _>((Bound::Included(from), end)), limit)
+        })
     }
 
     fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
-        let _one_at_a_time = self.commit.lock();
-        for (key, value) in &batch.expect {
-            if self.get(key)? != *value {
-                return Ok(Outcome::Fenced);
-            }
+        let mut health = self.commit.lock();
+        let result = self.attempt(&mut health, batch);
+        let fault = match &result {
+            Ok(_) => 0,
+            Err(EngineError::NoSpace { .. }) => 1,
+            Err(_) => 2,
+        };
+        self.fault.store(fault, Ordering::Relaxed);
+        if fault == 0 {
+            self.reserve.fill();
         }
-        let mut write = self.database.batch().durability(Some(PersistMode::SyncAll));
-        for (key, value) in &batch.rows {
-            match value {
-                Some(value) => write.insert(&self.rows, key.as_slice(), value.as_slice()),
-                None => write.remove(&self.rows, key.as_slice()),
-            }
-        }
-        write.commit().map_err(|error| explain(&self.place, error))?;
-        Ok(Outcome::Committed)
+        result
     }
 
     fn writers(&self) -> Writers {
@@ -194,6 +410,10 @@ impl Engine for EmbeddedEngine {
     }
 
     fn size_on_disk(&self) -> u64 {
-        self.rows.disk_space()
+        self.opened.read().as_ref().map_or(0, |opened| opened.rows.disk_space())
     }
 }
+
+#[cfg(test)]
+#[path = "embedded_tests.rs"]
+mod tests;

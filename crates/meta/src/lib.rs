@@ -18,13 +18,14 @@ mod log;
 mod memory;
 mod namespace;
 mod orphans;
+mod reserve;
 mod rows;
 mod segments;
 mod tree;
 mod txn;
 
 pub use blocks::Placed;
-pub use embedded::{EmbeddedEngine, FrozenEngine};
+pub use embedded::{EmbeddedEngine, EngineFault, FrozenEngine};
 pub use engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 pub use error::MetaError;
 pub use inode::{Inode, NewInode};

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use forebay_cache::ReadAhead;
@@ -117,7 +117,7 @@ impl Volume {
             None => next_epoch(root)?,
         };
         let engine = Arc::new(EmbeddedEngine::open(&paths.meta())?);
-        let log = Arc::new(JournalLog { journal: OnceLock::new(), fence: fence.clone() });
+        let log = Arc::new(JournalLog::new(fence.clone(), Arc::clone(&engine)));
         let started = Started::run(&config, &paths, (epoch, log), Arc::clone(&engine), &restored)?;
         let Started { ns, journal, streams } = started;
         let remote = match fence {

@@ -145,7 +145,7 @@ impl Volume {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Report, VolumeError> {
         self.checkpoint_now()?;
-        let image = Image::new(Arc::new(self.engine.frozen()));
+        let image = Image::new(Arc::new(self.engine.frozen()?));
         let ground = Ground {
             paths: self.paths.clone(),
             config: self.config.clone(),

@@ -218,7 +218,7 @@ fn copy_engine(meta: &Path, place: Option<&Path>) -> Result<Scratch, VolumeError
 fn copy_tree(from: &Path, to: &Path) -> Result<(), VolumeError> {
     for entry in fs::read_dir(from).map_err(io_error("list", from))? {
         let path = entry.map_err(io_error("list", from))?.path();
-        let Some(name) = path.file_name() else { continue };
+        let Some(name) = path.file_name().filter(|name| *name != EmbeddedEngine::RESERVE) else { continue };
         let target = to.join(name);
         if path.is_dir() {
             DirBuilder::new().mode(0o700).create(&target).map_err(io_error("make", &target))?;

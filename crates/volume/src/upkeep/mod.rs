@@ -289,8 +289,13 @@ impl Volume {
             }
         }
         self.sync()?;
-        self.clean_all()?;
-        self.checkpoint_now()?;
+        if let Err(error) = self.clean_all().and_then(|()| self.checkpoint_now()) {
+            // The journal has all of it, and the next opening goes on from there.
+            if !error.is_no_space() {
+                return Err(error);
+            }
+            tracing::warn!("the last checkpoint is left to the next mount: {error}");
+        }
         self.sync()?;
         if let Err(error) = self.ship() {
             tracing::error!("the last seconds of the journal are on this machine only: {error}");

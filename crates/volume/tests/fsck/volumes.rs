@@ -97,6 +97,10 @@ fn fill(root: &Path) {
     volume.close().unwrap();
     drop(volume);
     shorten_journal(root);
+    let reserve = root.join("meta/reserve");
+    if reserve.exists() {
+        fs::remove_file(reserve).unwrap();
+    }
 }
 
 /// Takes away the space that the journal has in reserve, so that copies are small.
@@ -128,7 +132,7 @@ pub fn full() -> (TempDir, PathBuf) {
     (dir, root)
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let target = to.join(path.file_name().unwrap());
