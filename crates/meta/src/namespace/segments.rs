@@ -1,19 +1,20 @@
 //! Segments: from open to stored to gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
     key::{self, Key},
     row::{ObjectRef, SegmentKind, SegmentRow, SegmentState},
 };
 use forebay_types::{ObjectId, SegmentId, SubvolumeId};
+use rustc_hash::FxHashSet;
 
 use super::Namespace;
 use crate::{
     error::MetaError,
     log::Urgency,
     segments::Candidate,
-    txn::{Txn, decode_key},
+    txn::{Txn, decode_key, row_block, row_extent},
 };
 
 impl Namespace {
@@ -55,6 +56,31 @@ impl Namespace {
     #[must_use]
     pub fn journal_candidates(&self, id: SegmentId) -> Vec<Candidate> {
         self.lock().segments.candidates(id)
+    }
+
+    /// The blocks that have rows, of whatever generation, that refer to one of `segments`. Looks through all rows of the volume.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn blocks_in(&self, segments: &FxHashSet<SegmentId>) -> Result<Vec<Candidate>, MetaError> {
+        let mut found = BTreeSet::new();
+        let mut from = Vec::new();
+        loop {
+            let page = self.rows.page(&from, None, 1024)?;
+            for (key, value) in &page.rows {
+                let Ok(Key::Versioned(subvolume, item, _)) = Key::decode(key) else { continue };
+                let (extent, place) = (row_extent(&item, value)?, row_block(&item, value));
+                if let (Some(extent), Some((ino, block))) = (extent, place)
+                    && segments.contains(&extent.segment)
+                {
+                    found.insert(Candidate { subvolume, ino, block });
+                }
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(found.into_iter().collect()),
+            }
+        }
     }
 
     /// Blocks that refer to a segment although its footer does not name them.

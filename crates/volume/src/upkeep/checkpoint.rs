@@ -132,8 +132,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes files of the journal whose records the engine has (and, with a store elsewhere, the bucket's rows too), and whose data nothing refers to. A file without a row has no data. The oldest go
-    /// first and none is passed over: a later file may be the only one that says which blocks refer to an earlier one.
+    /// Removes files of the journal whose records the engine has (and, with a store elsewhere, the bucket's rows too), and whose data nothing refers to. A file without a row has no data. One
+    /// that cannot be emptied holds up no other: should a later file have been the only one to say which blocks refer to it, sealing finds these in the rows.
     fn remove_journal_files(&self) -> Result<(), VolumeError> {
         let applied = match &self.remote {
             Some(remote) => self.ns.applied_sequence().min(remote.covered()),
@@ -144,10 +144,9 @@ impl Volume {
         files.sort_by_key(|file| file.first);
         for file in files {
             let passed = file.last <= applied && Some(file.segment) != current;
-            if !passed || self.ns.segment(file.segment).is_some() {
-                break;
+            if passed && self.ns.segment(file.segment).is_none() {
+                self.journal.remove(file.segment)?;
             }
-            self.journal.remove(file.segment)?;
         }
         Ok(())
     }

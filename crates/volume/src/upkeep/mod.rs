@@ -88,6 +88,8 @@ pub(crate) struct Upkeep {
     pub(super) filling: Mutex<BTreeSet<SegmentId>>,
     /// Objects whose deletion is in a stored checkpoint.
     pub(super) deletable: Mutex<BTreeSet<ObjectRef>>,
+    /// Files of the journal that sealing could not empty, the live bytes they then had, and whether all rows were looked through for these.
+    pub(super) stuck: Mutex<BTreeMap<SegmentId, (u64, bool)>>,
     /// Objects that compaction could not empty, and the live bytes they then had.
     pub(super) stubborn: Mutex<BTreeMap<ObjectRef, u64>>,
     pub(super) unsealed_since: Mutex<Option<Instant>>,

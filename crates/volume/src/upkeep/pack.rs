@@ -105,14 +105,8 @@ impl Packer<'_> {
         for group in groups(&plan.rows) {
             match self.copy(candidate, group, &mut moved) {
                 Ok(()) => {}
-                Err(VolumeError::Read(error)) => {
-                    self.packed.unreadable += 1;
-                    tracing::error!(
-                        "inode {} block {}: cannot move its data: {error}",
-                        candidate.ino,
-                        candidate.block
-                    );
-                }
+                Err(VolumeError::Read(_)) if self.journal => self.quarantine(candidate, group, &mut moved)?,
+                Err(VolumeError::Read(error)) => self.leave(candidate, &error),
                 Err(error) => return Err(error),
             }
         }
@@ -122,6 +116,77 @@ impl Packer<'_> {
         if self.open.as_ref().is_some_and(|(_, writer)| writer.len() >= SEGMENT_LEN) {
             self.flush()?;
         }
+        Ok(())
+    }
+
+    fn leave(&mut self, candidate: Candidate, error: &ReadError) {
+        self.packed.unreadable += 1;
+        let Candidate { ino, block, .. } = candidate;
+        tracing::error!("inode {ino} block {block}: cannot move its data: {error}");
+    }
+
+    /// Copies extents of the journal one by one; those that do not fit their checksums as they are, with the whole run. So they stay as unreadable as
+    /// they were, and the file of the journal can go.
+    fn quarantine(
+        &mut self,
+        candidate: Candidate,
+        group: &[PlannedRow],
+        moved: &mut Vec<Moved>,
+    ) -> Result<(), VolumeError> {
+        for row in group {
+            let error = match self.copy(candidate, std::slice::from_ref(row), moved) {
+                Ok(()) => continue,
+                Err(VolumeError::Read(error)) => error,
+                Err(error) => return Err(error),
+            };
+            let extent = &row.extent;
+            let damaged =
+                matches!(error, ReadError::Corrupt { .. }) && self.volume.ns.is_journal(extent.segment);
+            let stored = match damaged {
+                true => self.volume.source.read(extent.segment, extent.run_offset, extent.stored_len),
+                false => {
+                    self.leave(candidate, &error);
+                    continue;
+                }
+            };
+            match stored {
+                Ok(stored) => {
+                    self.keep_as_is(candidate, row, &stored, moved)?;
+                    let Candidate { ino, block, .. } = candidate;
+                    tracing::error!(
+                        "inode {ino} block {block}: its data is moved as it is, damaged: {error}"
+                    );
+                }
+                Err(error) => self.leave(candidate, &ReadError::from(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_as_is(
+        &mut self,
+        candidate: Candidate,
+        row: &PlannedRow,
+        stored: &[u8],
+        moved: &mut Vec<Moved>,
+    ) -> Result<(), VolumeError> {
+        let extent = row.extent;
+        let entry = RunEntry {
+            subvolume: candidate.subvolume,
+            generation: row.generation,
+            ino: candidate.ino,
+            block: candidate.block,
+            offset: row.offset.saturating_sub(extent.skip),
+            run_len: extent.run_len,
+            run_offset: 0,
+            stored_len: extent.stored_len,
+            form: extent.form,
+            check: extent.check,
+        };
+        let (segment, run_offset) = self.write(&entry, [stored, &[]])?;
+        self.packed.bytes += u64::from(extent.run_len);
+        let extent = Extent { segment, run_offset, ..extent };
+        moved.push(Moved { row: row.clone(), extent });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Sealing: what the journal has becomes packed segments, and streams get their footers.
 
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use forebay_data::DataError;
 use forebay_format::row::{SegmentKind, SegmentState};
@@ -40,9 +40,17 @@ impl Volume {
         self.seal_journal()
     }
 
+    /// Bytes in use in the journal, but for those that sealing cannot move.
     fn journal_bytes(&self) -> u64 {
-        let files: Vec<_> = self.journal.files().iter().map(|file| file.segment).collect();
-        files.iter().filter_map(|id| self.ns.segment(*id)).map(|row| row.live).sum()
+        let stuck = self.upkeep.stuck.lock();
+        let movable = |(id, live): &(SegmentId, u64)| stuck.get(id) != Some(&(*live, true));
+        self.journal_live().into_iter().filter(movable).map(|(_, live)| live).sum()
+    }
+
+    /// The files of the journal, and their bytes in use.
+    fn journal_live(&self) -> Vec<(SegmentId, u64)> {
+        let files = self.journal.files().into_iter().map(|file| file.segment);
+        files.filter_map(|id| self.ns.segment(id).map(|row| (id, row.live))).collect()
     }
 
     fn journal_is_due(&self) -> bool {
@@ -80,7 +88,7 @@ impl Volume {
 
     fn seal_journal(&self) -> Result<(), VolumeError> {
         *self.upkeep.unsealed_since.lock() = None;
-        if self.journal_bytes() == 0 {
+        if self.journal_live().iter().all(|(_, live)| *live == 0) {
             self.upkeep.set_backlog(0);
             return Ok(());
         }
@@ -97,8 +105,33 @@ impl Volume {
         candidates.dedup();
         let packed = self.move_out(&candidates, &|segment| files.contains(&segment), true)?;
         tracing::debug!("sealed {} bytes of {} blocks", packed.bytes, candidates.len());
+        self.seal_rest(&files)?;
         self.upkeep.set_backlog(self.journal_bytes());
         self.upkeep.wake();
+        Ok(())
+    }
+
+    /// Moves what is left of files although all blocks that are known to refer to them were moved twice: the record that told of a block is
+    /// damaged, or was in a later file that is gone. All rows are looked through for such blocks, once for what a file then has left.
+    fn seal_rest(&self, files: &FxHashSet<SegmentId>) -> Result<(), VolumeError> {
+        let live = |id: &SegmentId| self.ns.segment(*id).map_or(0, |row| row.live);
+        let before = std::mem::take(&mut *self.upkeep.stuck.lock());
+        let left = files.iter().map(|id| (*id, live(id))).filter(|(_, live)| *live > 0);
+        let mut stuck: BTreeMap<SegmentId, (u64, bool)> =
+            left.map(|(id, live)| (id, (live, before.get(&id) == Some(&(live, true))))).collect();
+        let wanted: FxHashSet<SegmentId> = stuck
+            .iter()
+            .filter(|(id, (live, searched))| !searched && before.get(id) == Some(&(*live, false)))
+            .map(|(id, _)| *id)
+            .collect();
+        if !wanted.is_empty() {
+            let candidates = self.ns.blocks_in(&wanted)?;
+            self.move_out(&candidates, &|segment| wanted.contains(&segment), true)?;
+            for id in &wanted {
+                stuck.insert(*id, (live(id), !self.upkeep.stopping()));
+            }
+        }
+        *self.upkeep.stuck.lock() = stuck;
         Ok(())
     }
 }
