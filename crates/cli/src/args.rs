@@ -223,6 +223,9 @@ pub struct FsckArgs {
     /// With --repair: make holes of data that is lost, instead of leaving reads of it to fail
     #[arg(long, requires = "repair")]
     pub drop_lost: bool,
+    /// With --repair: give up what the journal has behind records that were durable and cannot be read any more
+    #[arg(long, requires = "repair")]
+    pub cut_journal: bool,
     /// Where the copy of the metadata is made that is looked at [default: TMPDIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,

@@ -55,6 +55,7 @@ fn what_is_asked_wrongly_is_refused_in_one_line() {
         (&["bench", "mnt", "--null", "--reference", "x"], "--reference"),
         (&["completions", "basic"], "basic"),
         (&["fsck", "v", "--drop-lost"], "--repair"),
+        (&["fsck", "v", "--cut-journal"], "--repair"),
         (&["create", "v", "--recover-from", "file:///x", "--store", "file:///y"], "--store"),
     ] {
         let line = bed.refused(2, args);

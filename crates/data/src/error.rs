@@ -55,11 +55,13 @@ pub enum DataError {
         /// What is wrong with it.
         source: FormatError,
     },
-    /// Records that the metadata does not contain yet are not in the journal either.
-    #[error("the journal in '{}' lacks record {needed}, which the metadata does not contain yet (next one found: {}): put the missing file back, or recover the volume from its store", path.display(), Found(*found))]
+    /// Records that were durable and that the metadata does not contain yet cannot be read.
+    #[error("the journal has lost records that the metadata does not contain yet: {why} in '{}', and record {needed} is needed (next one found: {}). Put the file back from a copy; or recover the volume from its store, if that is elsewhere; or give up record {needed} and all after it with `forebay fsck --repair --cut-journal`", path.display(), Found(*found))]
     JournalGap {
         /// The journal's directory, or the damaged file in it.
         path: PathBuf,
+        /// What is wrong there.
+        why: String,
         /// The first record that is missing.
         needed: Sequence,
         /// The first one behind the gap.

@@ -28,7 +28,7 @@ mod streams;
 pub use buffers::Buffer;
 pub use error::{DataError, ReplayError};
 pub use failure::Failure;
-pub use journal::{Append, Journal, JournalFile, Replay, Replayed, Urgency};
+pub use journal::{Append, Damage, Dropped, Journal, JournalFile, Replay, Replayed, Urgency};
 pub use packed::PackedWriter;
 pub use reader::{ReadError, RunReader};
 pub use sealed::{SealedSegment, combine, read_footer};

@@ -6,6 +6,9 @@
 //!          CRC32C of the 36 bytes before:u32, then data, then changes
 //! ```
 //!
+//! A record may say up to which record all was on stable storage when it was appended: among its live bytes, segment 0, which is none, has
+//! that sequence instead of bytes.
+//!
 //! The data of a record are runs (see [`crate::run`]): the file is the segment that extent rows name, and a run's offset is its place in the
 //! file. The changes are rows put or deleted, live bytes added to or taken from segments, and the stream runs that must be on
 //! disk for the record to count. A record is valid only where its checksums, its epoch and its sequence fit.
@@ -20,10 +23,14 @@ pub const FILE_HEAD_LEN: usize = 64;
 pub const RECORD_HEAD_LEN: usize = 40;
 /// Most bytes of a record's data or changes; a longer claim is damage.
 pub const PART_MAX: u32 = 1 << 30;
+/// The four bytes that every record begins with.
+pub const RECORD_MAGIC_BYTES: [u8; 4] = RECORD_MAGIC.to_le_bytes();
 const FILE_MAGIC: &[u8; 8] = b"FBjrnl\r\n";
 const RECORD_MAGIC: u32 = 0x4652_4543;
 const VERSION: u32 = 1;
 const WHAT: &str = "a journal record";
+/// Whose live bytes are the last durable record.
+const DURABLE: SegmentId = SegmentId(0);
 
 /// The head of a journal file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,7 +214,7 @@ pub struct StreamRun {
 pub struct Changes {
     /// Rows: key, and the value put or `None` for a row deleted. Later ones win.
     pub rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Live bytes added to segments (negative: taken).
+    /// Live bytes added to segments (negative: taken). What segment 0 has is no such count: see [`Changes::durable`].
     pub live: Vec<(SegmentId, i64)>,
     /// Stream runs that must be on disk.
     pub streams: Vec<StreamRun>,
@@ -220,8 +227,20 @@ impl Changes {
         self.rows.is_empty() && self.live.is_empty() && self.streams.is_empty()
     }
 
+    /// The record up to which all was on stable storage when this one was appended; 0 where it does not say.
+    #[must_use]
+    pub fn durable(&self) -> Sequence {
+        let mark = self.live.iter().find(|(segment, _)| *segment == DURABLE);
+        Sequence(mark.map_or(0, |(_, sequence)| sequence.unsigned_abs()))
+    }
+
     /// Appends the changes' bytes.
     pub fn encode_to(&self, out: &mut Vec<u8>) {
+        self.encode_marked_to(None, out);
+    }
+
+    /// Appends the changes' bytes, and says that all records up to `durable` are on stable storage.
+    pub fn encode_marked_to(&self, durable: Option<Sequence>, out: &mut Vec<u8>) {
         let to = &mut Encoder(out);
         to.varint(self.rows.len() as u64);
         for (key, value) in &self.rows {
@@ -234,8 +253,9 @@ impl Changes {
                 }
             }
         }
-        to.varint(self.live.len() as u64);
-        for (segment, bytes) in &self.live {
+        let mark = durable.map(|sequence| (DURABLE, sequence.0 as i64));
+        to.varint((self.live.len() + usize::from(mark.is_some())) as u64);
+        for (segment, bytes) in self.live.iter().chain(&mark) {
             to.varint(segment.0);
             to.signed(*bytes);
         }

@@ -107,7 +107,10 @@ pub(crate) fn vacant(root: &Path) -> Result<bool, VolumeError> {
                 return Err(occupied("is a volume already"));
             }
             if entries.next().is_some() {
-                return Err(occupied("is not empty"));
+                return Err(occupied(match root.join("lock").exists() && root.join("meta").is_dir() {
+                    true => "has what a creation or recovery that was interrupted left; remove it",
+                    false => "is not empty",
+                }));
             }
             return Ok(false);
         }

@@ -2,6 +2,8 @@
 
 use std::{
     fs::{self, File},
+    io::ErrorKind,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU64},
 };
@@ -16,7 +18,7 @@ use forebay_format::{
     Keyring, MasterKey, RunSealer,
     row::{SegmentKind, SegmentRow, SegmentState},
 };
-use forebay_meta::{EmbeddedEngine, Engine, Namespace};
+use forebay_meta::{EmbeddedEngine, Engine, MetaError, Namespace};
 use forebay_object::{Backend, ObjectStore, StoreUrl};
 use forebay_types::{Encryption, Epoch, SegmentId, Sequence, SubvolumeId};
 use rustc_hash::FxHashMap;
@@ -108,15 +110,16 @@ impl Volume {
             None => ObjectStore::open(&config.store_url(&paths)?, &store_options(Some(&config), false))?,
         };
         let sealer = sealer.map(Arc::new);
+        let engine = Arc::new(EmbeddedEngine::open(&paths.meta())?);
+        let last_epoch = last_epoch(&paths, &config, &engine)?;
         let (fence, restored) = match takeover {
             Some(Takeover { fence, restored, .. }) => (Some(Arc::new(fence)), restored),
-            None => (own(&config, root, &store)?.map(Arc::new), Restored::default()),
+            None => (own(&config, root, &store, last_epoch)?.map(Arc::new), Restored::default()),
         };
         let epoch = match &fence {
             Some(fence) => fence.epoch(),
-            None => next_epoch(root)?,
+            None => next_epoch(root, last_epoch)?,
         };
-        let engine = Arc::new(EmbeddedEngine::open(&paths.meta())?);
         let log = Arc::new(JournalLog::new(fence.clone(), Arc::clone(&engine)));
         let started = Started::run(&config, &paths, (epoch, log), Arc::clone(&engine), &restored)?;
         let Started { ns, journal, streams } = started;
@@ -304,7 +307,11 @@ fn replay(
     };
     let mut visit =
         |record: forebay_data::Replayed<'_>| ns.replay(record.sequence, record.fresh, record.changes);
-    let replay = Journal::replay(&paths.journal(), config.id, applied, &mut stream_ok, &mut visit);
+    let dir = paths.journal();
+    let replay = match restored.chunks {
+        0 => Journal::replay(&dir, config.id, applied, &mut stream_ok, &mut visit),
+        _ => Journal::replay_copy(&dir, config.id, applied, &mut stream_ok, &mut visit),
+    };
     if let Some(error) = failure {
         return Err(error.into());
     }
@@ -312,6 +319,13 @@ fn replay(
         Ok(replay) => {
             if let Some(reason) = &replay.cut {
                 tracing::info!("the journal ends at record {}: {reason}", replay.last);
+            }
+            for damage in &replay.damages {
+                let live = ns.segment(damage.segment).map_or(0, |row| row.live);
+                tracing::error!(
+                    "the journal is damaged: {damage}; {live} bytes of the file are in use, `forebay fsck` tells \
+                     which of them cannot be read and in which files"
+                );
             }
             Ok(replay)
         }
@@ -322,7 +336,13 @@ fn replay(
 
 fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
     let path = paths.lock();
-    let file = File::options().read(true).write(true).open(&path).map_err(io_error("open", &path))?;
+    let file = match File::options().read(true).write(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let detail = "it is missing, and keeps two openings apart; `forebay fsck --repair` makes it anew";
+            return Err(VolumeError::Damaged { path, detail: detail.to_owned() });
+        }
+        opened => opened.map_err(io_error("open", &path))?,
+    };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -333,41 +353,75 @@ fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
 }
 
 /// Becomes the owner of a volume whose store is elsewhere.
-fn own(config: &VolumeConfig, root: &Path, store: &ObjectStore) -> Result<Option<Fence>, VolumeError> {
+fn own(
+    config: &VolumeConfig,
+    root: &Path,
+    store: &ObjectStore,
+    last_epoch: Epoch,
+) -> Result<Option<Fence>, VolumeError> {
     if config.store.is_none() {
         return Ok(None);
     }
     let begin = |epoch| write_epoch(root, epoch);
-    remote::take(store, config.id, root, Successor::OfItself, last_epoch(root)?, &begin).map(Some)
+    remote::take(store, config.id, root, Successor::OfItself, last_epoch, &begin).map(Some)
 }
 
-/// The last term that was begun here.
-fn last_epoch(root: &Path) -> Result<Epoch, VolumeError> {
-    let path = root.join(EPOCH_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            let number = text.trim().parse().map_err(|_| VolumeError::Damaged {
-                path: path.clone(),
-                detail: "it is not a number".into(),
-            })?;
-            Ok(Epoch(number))
+/// The last term that was begun here. What the journal and the metadata show counts where the file says less, or nothing: a term that
+/// came again would have its records taken for those of a fenced writer.
+fn last_epoch(
+    paths: &VolumePaths,
+    config: &VolumeConfig,
+    engine: &EmbeddedEngine,
+) -> Result<Epoch, VolumeError> {
+    let path = paths.root.join(EPOCH_FILE);
+    let written = match fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).trim().parse().map_err(|_| "is not a number"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err("is missing"),
+        Err(error) => return Err(io_error("read", &path)(error)),
+    };
+    let applied = Namespace::applied(engine).map_err(|error| match error {
+        MetaError::NotFound => {
+            let detail = "it does not say how much of the journal it contains".to_owned();
+            VolumeError::Damaged { path: paths.meta(), detail }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Epoch(0)),
-        Err(error) => Err(io_error("read", &path)(error)),
+        error => error.into(),
+    })?;
+    let shown = Journal::last_epoch(&paths.journal(), config.id)?.max(applied.epoch);
+    let wrong = match written {
+        Ok(number) if number >= shown.0 => return Ok(Epoch(number)),
+        Ok(number) => format!("says {number}"),
+        Err(wrong) => wrong.to_owned(),
+    };
+    if shown > Epoch(0) {
+        tracing::error!("'{}' {wrong}; epoch {shown} was there, so the next one follows it", path.display());
     }
+    Ok(shown)
 }
 
 /// Begins a new term, durably, before anything is written in it.
-fn next_epoch(root: &Path) -> Result<Epoch, VolumeError> {
-    let epoch = last_epoch(root)?.next();
+fn next_epoch(root: &Path, last: Epoch) -> Result<Epoch, VolumeError> {
+    let epoch = last.next();
     write_epoch(root, epoch)?;
     Ok(epoch)
 }
 
 pub(crate) fn write_epoch(root: &Path, epoch: Epoch) -> Result<(), VolumeError> {
     let (path, text) = (root.join(EPOCH_FILE), format!("{}\n", epoch.0));
-    durable::replace_file(root, EPOCH_FILE, text.as_bytes(), Point::VOLUME_DATA, Point::VOLUME_NAME)
-        .map_err(io_error("write", &path))
+    let replaced =
+        durable::replace_file(root, EPOCH_FILE, text.as_bytes(), Point::VOLUME_DATA, Point::VOLUME_NAME);
+    match replaced {
+        Err(error) if error.kind() == ErrorKind::StorageFull => overwrite(&path, text.as_bytes()),
+        replaced => replaced,
+    }
+    .map_err(io_error("write", &path))
+}
+
+/// On a full disk the number is written over the one before, which takes no space. It lies in one sector; should it be torn all the same,
+/// [`last_epoch`] finds it elsewhere.
+fn overwrite(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.write_all_at(text, 0)?;
+    durable::sync_file(&file, Point::VOLUME_DATA)
 }
 
 pub(crate) fn keys(

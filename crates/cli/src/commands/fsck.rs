@@ -75,8 +75,12 @@ fn offline(args: &FsckArgs, volume: &std::path::Path) -> Result<Report, CliError
 }
 
 fn of_volume(args: &FsckArgs, volume: &std::path::Path, repair: bool) -> Result<Report, CliError> {
-    let options =
-        FsckOptions { data: !args.quick, drop_lost: args.drop_lost && repair, scratch: args.scratch.clone() };
+    let options = FsckOptions {
+        data: !args.quick,
+        drop_lost: args.drop_lost && repair,
+        cut_journal: args.cut_journal && repair,
+        scratch: args.scratch.clone(),
+    };
     let mut bar = StepBar::new(if repair { "checking and repairing" } else { "checking" });
     let mut tell = |progress: fsck::Progress| bar.at(&progress.into());
     patiently(volume, || match repair {

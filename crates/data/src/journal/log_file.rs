@@ -18,6 +18,10 @@ pub(super) const FILE_LEN: u64 = 32 << 20;
 const OVERRUN: u64 = 2 << 20;
 pub(super) const EXTENSION: &str = "log";
 const SPARE_NAME: &str = "spare";
+/// Lengths of a first file that is to be had where the disk is full: enough for what frees space.
+const SHORT_LENS: [u64; 4] = [8 << 20, 4 << 20, 2 << 20, 1 << 20];
+/// Room in a short file for the changes of a last record.
+const SHORT_OVERRUN: u64 = 128 << 10;
 
 /// A file of the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +108,25 @@ impl Spare {
                 if is_full(&error) { Ok(None) } else { Err(io_error("reserve space for", &path)(error)) }
             }
         }
+    }
+
+    /// A file as long as the disk has room for, and the bytes that it may have. `None` where there is no room even for the shortest.
+    pub(super) fn short(dir: &Path) -> Result<Option<(Spare, u64)>, DataError> {
+        let path = Spare::path(dir);
+        for len in SHORT_LENS {
+            segment_file::delete(&path)?;
+            let file = match segment_file::create(&path) {
+                Err(DataError::NoSpace { .. }) => return Ok(None),
+                made => made?,
+            };
+            match segment_file::preallocate(&file, len) {
+                Ok(()) => return Ok(Some((Spare(file), len - SHORT_OVERRUN))),
+                Err(error) if is_full(&error) => {}
+                Err(error) => return Err(io_error("reserve space for", &path)(error)),
+            }
+        }
+        segment_file::delete(&path)?;
+        Ok(None)
     }
 
     /// Gives the spare its name as a file of the journal; where that fails it stays a spare.

@@ -11,6 +11,8 @@
 //! Locks, in the order in which they are taken: the append lock (held by [`Append`]), the writer's turn, the pending bytes. Reading,
 //! writing out and syncing never wait for the append lock.
 
+mod behind;
+mod found;
 mod log_file;
 mod pending;
 mod replay;
@@ -34,7 +36,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 pub use self::{
     log_file::JournalFile,
-    replay::{Replay, Replayed},
+    replay::{Damage, Dropped, Replay, Replayed},
 };
 use self::{
     log_file::{FILE_LEN, LogFile, Spare},
@@ -84,6 +86,10 @@ struct Tail {
     file: Arc<LogFile>,
     len: u64,
     last: Sequence,
+    /// Bytes that the file may have.
+    capacity: u64,
+    /// What the last record that says so calls durable.
+    marked: Sequence,
     spare: Option<Spare>,
     pause: u32,
 }
@@ -105,7 +111,7 @@ impl Journal {
     /// Each segment that `next_segment` gives must be greater than all before it.
     ///
     /// # Errors
-    /// [`DataError::NoSpace`] where not even one file can be had; [`DataError::Io`].
+    /// [`DataError::NoSpace`] where not even the shortest file can be had; [`DataError::Io`].
     pub fn start(
         replayed: Replay,
         dir: &Path,
@@ -117,10 +123,21 @@ impl Journal {
         let old = replayed.settle(dir)?;
         let no_space =
             || DataError::NoSpace { what: "reserve space for a journal file", path: dir.to_owned() };
-        let spare = Spare::get(dir)?.ok_or_else(no_space)?;
+        let (spare, capacity) = match Spare::get(dir)? {
+            Some(spare) => (spare, FILE_LEN),
+            None => Spare::short(dir)?.ok_or_else(no_space)?,
+        };
         let (file, head) =
             new_file(spare, dir, volume, epoch, last, next_segment()).map_err(|(_, error)| error)?;
-        let tail = Tail { file: Arc::clone(&file), len: FILE_HEAD_LEN as u64, last, spare: None, pause: 0 };
+        let tail = Tail {
+            file: Arc::clone(&file),
+            len: FILE_HEAD_LEN as u64,
+            last,
+            capacity,
+            marked: Sequence::default(),
+            spare: None,
+            pause: 0,
+        };
         let mut files: BTreeMap<_, _> = old.into_iter().map(|old| (old.segment, Arc::new(old))).collect();
         files.insert(file.segment, Arc::clone(&file));
         let journal = Journal {
@@ -170,7 +187,7 @@ impl Journal {
     /// Makes room in the current file, or goes on to the next one.
     fn place(&self, tail: &mut Tail, data_len: u64, urgency: Urgency) -> Result<(), DataError> {
         self.refill_spare(tail)?;
-        let free = FILE_LEN.saturating_sub(tail.len);
+        let free = tail.capacity.saturating_sub(tail.len);
         if free < RECORD_HEAD_LEN as u64 + data_len + CHANGES_ROOM {
             return self.next_file(tail);
         }
@@ -212,6 +229,7 @@ impl Journal {
                 self.pending.lock().switch(Arc::clone(&file), &head);
                 tail.file = file;
                 tail.len = FILE_HEAD_LEN as u64;
+                tail.capacity = FILE_LEN;
                 Ok(())
             }
             Err((spare, error)) => {
@@ -441,7 +459,8 @@ impl Append<'_> {
         buffer.resize(start + RECORD_HEAD_LEN, 0);
         buffer.extend_from_slice(self.data);
         let at = buffer.len();
-        changes.encode_to(buffer);
+        let durable = Some(journal.synced()).filter(|synced| *synced > self.tail.marked);
+        changes.encode_marked_to(durable, buffer);
         if buffer.len() - at > PART_MAX as usize {
             let longer =
                 io::Error::new(io::ErrorKind::InvalidInput, "a record's changes are longer than any may be");
@@ -459,6 +478,7 @@ impl Append<'_> {
         let len = (buffer.len() - start) as u64;
         pending.last = sequence;
         self.tail.last = sequence;
+        self.tail.marked = durable.unwrap_or(self.tail.marked);
         self.tail.len += len;
         let file = &self.tail.file;
         file.len.store(self.tail.len, Ordering::Release);

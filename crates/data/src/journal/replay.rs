@@ -1,24 +1,25 @@
 //! Reading the journal back after a stop of any kind.
 //!
 //! Between a crash and damage the rule is: bytes that no sync covered may be missing or torn, so the first record that is not there ends the
-//! journal; what was certainly durable and is gone is an error. Certainly durable are applied records (the engine passes a record only after
-//! its sync), and head and name of every file that has a successor.
+//! journal; what was certainly durable, is not in the engine and cannot be read is an error. Certainly durable are applied records (the engine
+//! passes a record only after its sync), those that a later record calls durable, and head and name of every file that has a successor.
+//!
+//! Damage among applied records costs no operation, since the engine has their rows: reading goes on at the first whole record behind it. What
+//! data the damaged bytes were is found out by whoever reads it.
 
 use std::{
-    fs::File,
-    os::unix::fs::FileExt,
+    fmt,
     path::{Path, PathBuf},
 };
 
 use forebay_env::durable::{Point, sync_dir, sync_file};
-use forebay_format::{
-    FormatError,
-    record::{Changes, FILE_HEAD_LEN, FileHead, RECORD_HEAD_LEN, RecordHead, StreamRun},
-};
+use forebay_format::record::{Changes, FILE_HEAD_LEN, RECORD_HEAD_LEN, StreamRun};
 use forebay_types::{Epoch, SegmentId, Sequence, VolumeId};
 
 use super::{
     Journal,
+    behind::{Behind, Whole},
+    found::{Found, FoundFile},
     log_file::{EXTENSION, JournalFile, LogFile},
 };
 use crate::{DataError, ReplayError, error::io_error, segment_file};
@@ -42,6 +43,44 @@ pub struct Replayed<'a> {
     pub fresh: bool,
 }
 
+/// Bytes of the journal that are not what was written, of which nothing is needed but perhaps as data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// The segment that it is.
+    pub segment: SegmentId,
+    /// The first byte that cannot be trusted.
+    pub from: u64,
+    /// Where the next whole record begins, or the file ends.
+    pub to: u64,
+    /// The first record that cannot be read.
+    pub first: Sequence,
+    /// The last one.
+    pub last: Sequence,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damage { path, from, to, first, last, reason, .. } = self;
+        write!(f, "'{}', bytes {from} to {to}: {reason}; the metadata ", path.display())?;
+        write!(f, "contains records {first} to {last}, data in these bytes may be lost")
+    }
+}
+
+/// What [`Journal::salvage`] gives up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// Why a replay refuses the journal.
+    pub reason: String,
+    /// The first record that is missing.
+    pub needed: Sequence,
+    /// Whole records behind it, which count for nothing without it.
+    pub records: u64,
+}
+
 /// What a replay found; [`Journal::start`] continues from it.
 #[derive(Debug)]
 pub struct Replay {
@@ -51,6 +90,10 @@ pub struct Replay {
     pub files: Vec<JournalFile>,
     /// Why the journal ends before the bytes do; `None` where it ends as it was left.
     pub cut: Option<String>,
+    /// Damage that costs no operation.
+    pub damages: Vec<Damage>,
+    /// What a salvage gives up; never anything in a replay.
+    pub dropped: Option<Dropped>,
     doomed: Vec<PathBuf>,
 }
 
@@ -76,11 +119,11 @@ impl Replay {
 }
 
 impl Journal {
-    /// Visits every record that counts, in order: those that were applied already as far as they are still there, then all later ones up to
+    /// Visits every record that counts, in order: those that were applied already as far as they can still be read, then all later ones up to
     /// the point of the crash, which is the first record that is missing, torn, of an older epoch than the one before it, or whose stream
     /// runs `stream_ok` denies. Nothing on disk is changed before [`Journal::start`].
     ///
-    /// Memory: one file at a time.
+    /// Memory: two files at a time.
     ///
     /// # Errors
     /// [`DataError::JournalGap`] and [`DataError::Format`] where records are missing that a crash cannot have taken; [`DataError::Io`]; and
@@ -92,66 +135,53 @@ impl Journal {
         stream_ok: &mut dyn FnMut(&StreamRun) -> bool,
         visit: &mut dyn FnMut(Replayed<'_>) -> Result<(), E>,
     ) -> Result<Replay, ReplayError<E>> {
-        let mut found = Found::scan(dir, volume)?;
-        let unwritten = std::mem::take(&mut found.unwritten);
-        let replay = Replay { last: applied, files: Vec::new(), cut: None, doomed: unwritten };
-        let mut walk = Walk { dir, applied, next: None, epoch: Epoch::default(), replay, stream_ok, visit };
-        for (index, file) in found.files.iter().enumerate() {
-            let bound = found.files.get(index + 1).map(|next| next.head.first);
-            walk.file(file, bound)?;
-        }
-        walk.end()?;
-        walk.add_opaque(&found)?;
-        Ok(walk.replay)
+        Walk::run(dir, volume, (applied, Mode::Writer), stream_ok, visit)
     }
-}
 
-struct FoundFile {
-    path: PathBuf,
-    head: FileHead,
-}
+    /// Like [`Journal::replay`], of a copy that was put together elsewhere and may lack what its writer called durable.
+    ///
+    /// # Errors
+    /// As [`Journal::replay`].
+    pub fn replay_copy<E>(
+        dir: &Path,
+        volume: VolumeId,
+        applied: Sequence,
+        stream_ok: &mut dyn FnMut(&StreamRun) -> bool,
+        visit: &mut dyn FnMut(Replayed<'_>) -> Result<(), E>,
+    ) -> Result<Replay, ReplayError<E>> {
+        Walk::run(dir, volume, (applied, Mode::Copy), stream_ok, visit)
+    }
 
-/// The files in a journal's directory.
-struct Found {
-    /// With a good head, in the order of their records.
-    files: Vec<FoundFile>,
-    /// With a head that was written and is damaged.
-    damaged: Vec<(SegmentId, PathBuf, FormatError)>,
-    /// Made by a process that stopped before it wrote a head.
-    unwritten: Vec<PathBuf>,
-}
+    /// Like [`Journal::replay`], but where that finds that durable records are lost, the journal ends there, and [`Replay::dropped`] tells.
+    /// Files of another volume or of a newer release are an error all the same.
+    ///
+    /// # Errors
+    /// As [`Journal::replay`], without [`DataError::JournalGap`].
+    pub fn salvage<E>(
+        dir: &Path,
+        volume: VolumeId,
+        applied: Sequence,
+        stream_ok: &mut dyn FnMut(&StreamRun) -> bool,
+        visit: &mut dyn FnMut(Replayed<'_>) -> Result<(), E>,
+    ) -> Result<Replay, ReplayError<E>> {
+        Walk::run(dir, volume, (applied, Mode::Salvage), stream_ok, visit)
+    }
 
-impl Found {
-    fn scan(dir: &Path, volume: VolumeId) -> Result<Found, DataError> {
-        let mut found = Found { files: Vec::new(), damaged: Vec::new(), unwritten: Vec::new() };
-        for (segment, path) in segment_file::list(dir, EXTENSION)? {
-            let file = File::open(&path).map_err(io_error("open", &path))?;
-            let len = file.metadata().map_err(io_error("stat", &path))?.len();
-            let mut head = [0; FILE_HEAD_LEN];
-            let have = len.min(FILE_HEAD_LEN as u64) as usize;
-            file.read_exact_at(&mut head[..have], 0).map_err(io_error("read", &path))?;
-            if have < FILE_HEAD_LEN || head == [0; FILE_HEAD_LEN] {
-                found.unwritten.push(path);
-                continue;
-            }
-            match FileHead::decode(&head) {
-                Ok(head) if head.volume != volume => {
-                    let detail = format!("it belongs to volume {}, not {volume}", head.volume);
-                    let source = FormatError::Invalid { what: "a journal file", detail };
-                    return Err(DataError::Format { path, source });
-                }
-                Ok(head) if head.segment != segment || head.first == Sequence(0) => {
-                    let detail = format!("its head says segment {} from {}", head.segment, head.first);
-                    let error = FormatError::Invalid { what: "a journal file", detail };
-                    found.damaged.push((segment, path, error));
-                }
-                Ok(head) => found.files.push(FoundFile { path, head }),
-                Err(source @ FormatError::Version { .. }) => return Err(DataError::Format { path, source }),
-                Err(error) => found.damaged.push((segment, path, error)),
-            }
-        }
-        found.files.sort_by_key(|file| (file.head.first, file.head.epoch, file.head.segment));
-        Ok(found)
+    /// The highest epoch that the journal's files name; 0 where there are none.
+    ///
+    /// # Errors
+    /// [`DataError::Format`], [`DataError::Io`].
+    pub fn last_epoch(dir: &Path, volume: VolumeId) -> Result<Epoch, DataError> {
+        let found = Found::scan(dir, volume)?;
+        Ok(found.files.iter().map(|file| file.head.epoch).max().unwrap_or_default())
+    }
+
+    /// Removes, durably, what is beyond the cut of a replay, as [`Journal::start`] would. Done again after a stop it does the rest.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub fn cut(replay: Replay, dir: &Path) -> Result<(), DataError> {
+        replay.settle(dir).map(drop)
     }
 }
 
@@ -159,16 +189,54 @@ fn before(sequence: Sequence) -> Sequence {
     Sequence(sequence.0.saturating_sub(1))
 }
 
+/// What is read, and what for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// The writer's own files.
+    Writer,
+    /// A copy of them.
+    Copy,
+    /// The writer's own files, of which what is behind lost records is given up.
+    Salvage,
+}
+
 /// Where a record ends, or why there is none.
 enum Step {
     Next(usize),
     End,
     Damage(String),
+    /// It is whole, and does not count without its streams: somebody else's sync may have taken it along before these were synced.
+    Unsupported(String),
+}
+
+/// A file that is being read.
+struct Reading<'a> {
+    file: &'a FoundFile,
+    /// The files after it.
+    later: &'a [FoundFile],
+    bytes: Vec<u8>,
+    about: JournalFile,
+}
+
+impl Reading<'_> {
+    fn bound(&self) -> Option<Sequence> {
+        self.later.first().map(|next| next.head.first)
+    }
+
+    /// What is behind `at`, later than record `after`: in this file and in later ones.
+    fn behind(&self, at: usize, after: Sequence) -> Result<Behind, DataError> {
+        let mut behind = Behind::default();
+        let epoch = self.file.head.epoch;
+        behind.look(&self.bytes, at, epoch, after, self.bound());
+        behind.look_at_files(self.later, epoch)?;
+        Ok(behind)
+    }
 }
 
 struct Walk<'a, E> {
     dir: &'a Path,
     applied: Sequence,
+    mode: Mode,
     /// The next record that is expected; `None` before the first file.
     next: Option<Sequence>,
     epoch: Epoch,
@@ -177,48 +245,92 @@ struct Walk<'a, E> {
     visit: &'a mut dyn FnMut(Replayed<'_>) -> Result<(), E>,
 }
 
-impl<E> Walk<'_, E> {
-    fn file(&mut self, file: &FoundFile, bound: Option<Sequence>) -> Result<(), ReplayError<E>> {
-        let first = file.head.first;
+impl<'a, E> Walk<'a, E> {
+    fn run(
+        dir: &'a Path,
+        volume: VolumeId,
+        (applied, mode): (Sequence, Mode),
+        stream_ok: &'a mut dyn FnMut(&StreamRun) -> bool,
+        visit: &'a mut dyn FnMut(Replayed<'_>) -> Result<(), E>,
+    ) -> Result<Replay, ReplayError<E>> {
+        let mut found = Found::scan(dir, volume)?;
+        let doomed = std::mem::take(&mut found.unwritten);
+        let replay = Replay {
+            last: applied,
+            files: Vec::new(),
+            cut: None,
+            damages: Vec::new(),
+            dropped: None,
+            doomed,
+        };
+        let epoch = Epoch::default();
+        let mut walk = Walk { dir, applied, mode, next: None, epoch, replay, stream_ok, visit };
+        for (index, file) in found.files.iter().enumerate() {
+            walk.file(file, &found.files[index + 1..])?;
+        }
+        let last = walk.next.map_or(applied, before);
+        walk.replay.last = last.max(applied);
+        walk.add_opaque(&found)?;
+        Ok(walk.replay)
+    }
+
+    fn file(&mut self, file: &FoundFile, later: &[FoundFile]) -> Result<(), ReplayError<E>> {
         if self.replay.cut.is_none() {
-            self.link(file)?;
+            self.link(file, later)?;
         }
         if self.replay.cut.is_some() {
             self.replay.doomed.push(file.path.clone());
             return Ok(());
         }
         self.epoch = file.head.epoch;
-        let bytes = std::fs::read(&file.path).map_err(io_error("read", &file.path))?;
-        let segment = file.head.segment;
-        let mut about = JournalFile { segment, first, last: first, len: FILE_HEAD_LEN as u64, data_bytes: 0 };
+        let (segment, first) = (file.head.segment, file.head.first);
+        let about = JournalFile { segment, first, last: first, len: FILE_HEAD_LEN as u64, data_bytes: 0 };
+        let mut reading = Reading { file, later, bytes: file.read()?, about };
+        let bound = reading.bound();
         let (mut sequence, mut at) = (first, FILE_HEAD_LEN);
         while Some(sequence) != bound {
-            match self.record(file, &bytes, at, sequence, &mut about)? {
-                Step::Next(end) => at = end,
-                Step::End => break,
-                Step::Damage(reason) => {
-                    if sequence > self.applied {
-                        self.replay.cut = Some(format!("{reason} in '{}' at byte {at}", file.path.display()));
-                    }
+            let reason = match self.record(&mut reading, at, sequence)? {
+                Step::Next(end) => {
+                    at = end;
+                    sequence = sequence.next();
+                    continue;
+                }
+                // A later file that has what follows, or a file that was removed since, is no reason to wonder.
+                Step::End
+                    if sequence > self.applied || bound.is_some_and(|bound| bound <= self.applied.next()) =>
+                {
                     break;
                 }
+                Step::End => format!("the records end before record {sequence}"),
+                Step::Damage(reason) => reason,
+                Step::Unsupported(reason) => {
+                    self.replay.cut = Some(format!("{reason} in '{}' at byte {at}", file.path.display()));
+                    break;
+                }
+            };
+            match self.go_on(&reading, at, sequence, reason)? {
+                Some((found_at, found)) => (at, sequence) = (found_at, found),
+                None => break,
             }
-            sequence = sequence.next();
         }
         self.next = Some(sequence);
-        about.len = at as u64;
-        self.keep(about, sequence, bound, &bytes, &file.path);
+        reading.about.len = at as u64;
+        self.keep(reading, sequence);
         Ok(())
     }
 
     /// Whether `file` follows what came before; else there is a cut, or an error.
-    fn link(&mut self, file: &FoundFile) -> Result<(), DataError> {
+    fn link(&mut self, file: &FoundFile, later: &[FoundFile]) -> Result<(), DataError> {
         let first = file.head.first;
         let wanted = self.next.unwrap_or(self.applied.next());
-        if first > wanted && first > self.applied.next() {
-            if self.next.is_none_or(|next| next <= self.applied) {
-                let needed = self.applied.next();
-                return Err(DataError::JournalGap { path: self.dir.to_owned(), needed, found: Some(first) });
+        let needed = wanted.max(self.applied.next());
+        if first > needed {
+            let mut behind = Behind::default();
+            behind.look(&file.read()?, 0, file.head.epoch, before(first), None);
+            behind.look_at_files(later, file.head.epoch)?;
+            if self.next.is_none_or(|next| next <= self.applied) || self.calls_durable(&behind, needed) {
+                let why = format!("its files begin with record {first} after a gap");
+                return self.lost(self.dir, why, needed, &Behind { first: Some(first), ..behind });
             }
             self.replay.cut =
                 Some(format!("record {wanted} is missing, '{}' begins later", file.path.display()));
@@ -231,80 +343,112 @@ impl<E> Walk<'_, E> {
 
     fn record(
         &mut self,
-        file: &FoundFile,
-        bytes: &[u8],
+        reading: &mut Reading<'_>,
         at: usize,
         sequence: Sequence,
-        about: &mut JournalFile,
     ) -> Result<Step, ReplayError<E>> {
-        let damage = |error: FormatError| Ok(Step::Damage(format!("record {sequence} is torn ({error})")));
-        let rest = &bytes[at..];
-        if rest.iter().take(RECORD_HEAD_LEN).all(|byte| *byte == 0) {
-            return Ok(Step::End);
-        }
-        let head = match RecordHead::decode(rest) {
-            Ok(head) => head,
-            Err(error) => return damage(error),
-        };
-        if head.sequence != sequence || head.epoch != file.head.epoch {
-            let (sequence, epoch) = (head.sequence, head.epoch);
-            return Ok(Step::Damage(format!("an old record {sequence} of epoch {epoch} is left over")));
-        }
-        let (data_len, changes_len) = (head.data_len as usize, head.changes_len as usize);
-        let parts = rest[RECORD_HEAD_LEN..].split_at_checked(data_len);
-        let parts = parts.and_then(|(data, rest)| Some((data, rest.get(..changes_len)?)));
-        let Some((data, changes)) = parts else {
-            return Ok(Step::Damage(format!("record {sequence} is torn")));
-        };
-        let changes = match head.check(data, changes).and_then(|()| Changes::decode(changes)) {
-            Ok(changes) => changes,
-            Err(error) => return damage(error),
+        let record = match Whole::parse(&reading.bytes, at, Some(reading.file.head.epoch)) {
+            Ok(None) => return Ok(Step::End),
+            Ok(Some(record)) if record.head.sequence == sequence => record,
+            Ok(Some(record)) => {
+                let found = record.head.sequence;
+                return Ok(Step::Damage(format!(
+                    "record {sequence} is not there, but an old record {found}"
+                )));
+            }
+            Err(reason) => return Ok(Step::Damage(format!("record {sequence} {reason}"))),
         };
         let fresh = sequence > self.applied;
-        if fresh && let Some(run) = changes.streams.iter().find(|run| !(self.stream_ok)(run)) {
-            let (segment, offset) = (run.segment, run.run_offset);
-            let reason = format!("record {sequence} needs stream {segment} at {offset}, which is not whole");
-            return Ok(Step::Damage(reason));
+        let (data_offset, end) = ((at + RECORD_HEAD_LEN) as u64, record.end);
+        if fresh && let Some(run) = record.changes.streams.iter().find(|run| !(self.stream_ok)(run)) {
+            let (stream, offset) = (run.segment, run.run_offset);
+            let reason = format!("record {sequence} needs stream {stream} at {offset}, which is not whole");
+            return Ok(Step::Unsupported(reason));
         }
-        let data_offset = (at + RECORD_HEAD_LEN) as u64;
-        about.data_bytes += data_len as u64;
-        let segment = file.head.segment;
-        let data_len = head.data_len;
+        let (segment, data, data_len) = (reading.file.head.segment, record.data, record.head.data_len);
+        reading.about.data_bytes += u64::from(data_len);
+        let changes = record.changes;
         let replayed = Replayed { sequence, segment, data_offset, data_len, data, changes, fresh };
         (self.visit)(replayed).map_err(|source| ReplayError::Visit { sequence, source })?;
-        Ok(Step::Next(at + RECORD_HEAD_LEN + data.len() + changes_len))
+        Ok(Step::Next(end))
+    }
+
+    /// Record `sequence` should be at `at` and is not. Says where to go on, or ends the file there.
+    fn go_on(
+        &mut self,
+        reading: &Reading<'_>,
+        at: usize,
+        sequence: Sequence,
+        reason: String,
+    ) -> Result<Option<(usize, Sequence)>, DataError> {
+        let path = &reading.file.path;
+        let place = format!("{reason} at byte {at}");
+        if sequence > self.applied {
+            let behind = reading.behind(at + 1, sequence)?;
+            if self.calls_durable(&behind, sequence) {
+                self.lost(path, place, sequence, &behind)?;
+                return Ok(None);
+            }
+            if behind.records > 0 {
+                tracing::warn!(
+                    "'{}': {place}; {} later records are whole, nothing says that they were durable",
+                    path.display(),
+                    behind.records
+                );
+            }
+            self.replay.cut = Some(format!("{reason} in '{}' at byte {at}", path.display()));
+            return Ok(None);
+        }
+        let wanted = sequence.next()..reading.bound().unwrap_or(Sequence(u64::MAX));
+        let next = Whole::find(&reading.bytes, at + 1, reading.file.head.epoch, &wanted);
+        let next = next.map(|(found_at, record)| (found_at, record.head.sequence));
+        let needed = self.applied.next();
+        let resumed = next.filter(|(_, found)| *found <= needed);
+        let to = resumed.map_or(reading.bytes.len(), |(found_at, _)| found_at) as u64;
+        let follows = resumed.or(next).map(|(_, found)| found).or(reading.bound());
+        let last = follows.map_or(self.applied, before).min(self.applied);
+        let (path, segment, from) = (path.clone(), reading.file.head.segment, at as u64);
+        self.replay.damages.push(Damage { path, segment, from, to, first: sequence, last, reason });
+        if resumed.is_none() && next.is_some() {
+            let behind = reading.behind(at + 1, sequence)?;
+            self.lost(&reading.file.path, place, needed, &behind)?;
+        }
+        Ok(resumed)
+    }
+
+    /// Whether what is behind a gap says that `sequence` was durable here.
+    fn calls_durable(&self, behind: &Behind, sequence: Sequence) -> bool {
+        self.mode != Mode::Copy && behind.durable >= sequence
+    }
+
+    /// Durable records that the engine does not have are lost.
+    fn lost(&mut self, path: &Path, why: String, needed: Sequence, behind: &Behind) -> Result<(), DataError> {
+        let path = path.to_owned();
+        let error = DataError::JournalGap { path, why, needed, found: behind.first };
+        if self.mode != Mode::Salvage {
+            return Err(error);
+        }
+        let (reason, records) = (error.to_string(), behind.records);
+        self.replay.cut = Some(reason.clone());
+        self.replay.dropped = Some(Dropped { reason, needed, records });
+        Ok(())
     }
 
     /// Notes what becomes of a file of which records up to before `next` were found.
-    fn keep(
-        &mut self,
-        mut about: JournalFile,
-        next: Sequence,
-        bound: Option<Sequence>,
-        bytes: &[u8],
-        path: &Path,
-    ) {
+    fn keep(&mut self, reading: Reading<'_>, next: Sequence) {
+        let bound = reading.bound();
+        let Reading { file, bytes, mut about, .. } = reading;
         about.last = before(next);
         if next <= self.applied && bound != Some(next) {
             // Damaged where everything was applied: extents may name data behind the damage.
             about.len = bytes.len() as u64;
-            about.last = bound.map_or(about.last, before);
+            about.last = bound.map_or(self.applied, before).min(self.applied);
         }
         if about.last < about.first && about.len == FILE_HEAD_LEN as u64 {
-            self.replay.doomed.push(path.to_owned());
+            self.replay.doomed.push(file.path.clone());
         } else {
             self.replay.files.push(about);
         }
-    }
-
-    fn end(&mut self) -> Result<(), DataError> {
-        let Some(next) = self.next else { return Ok(()) };
-        if next <= self.applied {
-            let path = self.dir.to_owned();
-            return Err(DataError::JournalGap { path, needed: self.applied.next(), found: None });
-        }
-        self.replay.last = before(next);
-        Ok(())
     }
 
     /// A file with a damaged head stays, for the data in it, if a later file shows that all its records were applied.
@@ -315,7 +459,11 @@ impl<E> Walk<'_, E> {
                 .iter()
                 .find(|file| file.head.segment > *segment && file.head.first <= self.applied.next());
             let Some(later) = later else {
-                return Err(DataError::Format { path: path.clone(), source: error.clone() });
+                let needed = self.replay.last.next();
+                let why = format!("head and first record are damaged ({error})");
+                self.lost(path, why, needed, &Behind::default())?;
+                self.replay.doomed.push(path.clone());
+                continue;
             };
             let len = std::fs::metadata(path).map_err(io_error("stat", path))?.len();
             let last = before(later.head.first);

@@ -3,7 +3,7 @@ use forebay_format::record::Changes;
 use forebay_types::{Ino, Sequence};
 
 use crate::{
-    setting::{SmallDisk, VOLUME, append, fresh, new_journal, replay, segments, start},
+    setting::{SmallDisk, VOLUME, append, changes, data, fresh, new_journal, replay, segments, start},
     staging::{entry, run},
 };
 
@@ -57,8 +57,9 @@ fn space_that_comes_back_is_noticed_after_some_appends() {
 }
 
 #[test]
-fn a_disk_without_room_for_one_file_cannot_start_a_journal() {
+fn a_disk_without_any_room_cannot_start_a_journal() {
     let disk = SmallDisk::new(8);
+    disk.fill();
     let (replayed, _) = replay(disk.path(), 0).expect("a replay");
     let refused = Journal::start(replayed, disk.path(), VOLUME, forebay_types::Epoch(1), segments());
     assert!(matches!(refused, Err(DataError::NoSpace { .. })), "{refused:?}");
@@ -102,4 +103,36 @@ fn streams_and_packed_segments_refuse_and_go_on() {
     drop(streams);
     let recovered = Streams::recover(disk.path()).expect("recovered");
     assert!(recovered[0].has(&place).expect("read"));
+}
+
+/// The spare was taken away, and the disk is full: a short first file is enough to free space by.
+#[test]
+fn a_full_disk_without_a_spare_can_be_started_on() {
+    let disk = SmallDisk::new(80);
+    let journal = new_journal(disk.path());
+    append(&journal, 1);
+    journal.sync(Sequence(1)).expect("a sync");
+    drop(journal);
+    std::fs::remove_file(disk.path().join("spare")).expect("there was a spare");
+    let (replayed, found) = replay(disk.path(), 0).expect("a replay");
+    assert_eq!(found, fresh(1));
+    Journal::cut(replayed, disk.path()).expect("the space behind the last record");
+    let ballast = disk.fill();
+    let file = std::fs::File::options().write(true).open(&ballast).expect("the ballast");
+    let len = file.metadata().expect("its length").len();
+    file.set_len(len - (3 << 20)).expect("some room");
+    drop(file);
+    let replayed = replay(disk.path(), 0).expect("a replay").0;
+    let journal = start(replayed, disk.path(), 2);
+    let refused = journal.begin(&[1], Urgency::Normal);
+    assert!(matches!(refused, Err(DataError::NoSpace { .. })), "{refused:?}");
+    drop(refused);
+    let data = data(2);
+    journal.begin(&data, Urgency::Reclaim).expect("a place").commit(&changes(2));
+    std::fs::remove_file(&ballast).expect("space is freed");
+    let free = (0..100).any(|_| journal.begin(&[], Urgency::Normal).is_ok());
+    assert!(free, "nothing can be written although there is room again");
+    journal.sync(Sequence(2)).expect("a sync");
+    drop(journal);
+    assert_eq!(replay(disk.path(), 0).expect("a replay").1, fresh(2));
 }

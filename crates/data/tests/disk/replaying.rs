@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use forebay_data::{DataError, Journal, JournalFile, ReplayError, Urgency};
+use forebay_data::{Damage, DataError, Journal, JournalFile, Replay, ReplayError, Urgency};
 use forebay_format::record::{Changes, RecordHead, StreamRun};
 use forebay_types::{SegmentId, Sequence};
 use tempfile::TempDir;
@@ -81,11 +81,11 @@ fn with_any_bit_flipped_it_ends_before_the_record() {
             flipped[at] ^= 1 << (at % 8);
             std::fs::write(dir.path().join(name), &flipped).expect("a file");
             let outcome = replay(dir.path(), 0);
+            let (replay, found) = outcome.expect("a replay");
             if at < 64 {
-                assert!(matches!(outcome, Err(ReplayError::Data(_))), "head of {index} at {at}: {outcome:?}");
+                assert_eq!((found, replay.cut), (fresh(9), None), "head of {index} at {at}");
                 continue;
             }
-            let (replay, found) = outcome.expect("a replay");
             assert_eq!(found, fresh(prefix(&ends, index, at)), "file {index} flipped at {at}");
             assert!(replay.cut.is_some());
         }
@@ -196,6 +196,26 @@ fn a_record_waits_for_its_streams() {
     assert_eq!(replay(dir.path(), 0).expect("a replay").1, fresh(3));
 }
 
+/// The journal may be synced past a record before its streams are: it is cut there although later records call it durable.
+#[test]
+fn a_record_without_its_streams_is_no_damage() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = new_journal(dir.path());
+    let run =
+        StreamRun { segment: SegmentId(9), run_offset: 1, stored_len: 1, run_len: 1, form: 0, check: 0 };
+    append(&journal, 1);
+    let data = data(2);
+    let second = journal.begin(&data, Urgency::Normal).expect("a place");
+    second.commit(&Changes { streams: vec![run], ..changes(2) });
+    journal.sync(Sequence(2)).expect("a sync");
+    append(&journal, 3);
+    journal.sync(Sequence(3)).expect("a sync");
+    drop(journal);
+    let (replayed, found) = replay_with(dir.path(), 0, &mut |_| false).expect("a replay");
+    assert_eq!((found, replayed.dropped), (fresh(1), None));
+    assert!(replayed.cut.is_some_and(|cut| cut.contains("stream")));
+}
+
 #[test]
 fn what_was_applied_may_be_gone() {
     let (files, _) = two_files();
@@ -226,20 +246,221 @@ fn damage_among_applied_records_costs_nothing_but_keeps_their_data() {
     files[0].1[ends[1].1 + 3] ^= 1;
     let dir = lay_out(&files);
     let (replayed, found) = replay(dir.path(), 5).expect("a replay");
-    assert_eq!(found, [(1, false), (2, false), (6, true), (7, true), (8, true), (9, true)]);
+    let expected =
+        [(1, false), (2, false), (4, false), (5, false), (6, true), (7, true), (8, true), (9, true)];
+    assert_eq!(found, expected);
+    let [Damage { from, to, first, last, .. }] = replayed.damages.as_slice() else { panic!("{replayed:?}") };
+    assert_eq!((*from as usize, *to as usize), (ends[1].1, ends[2].1));
+    assert_eq!((*first, *last), (Sequence(3), Sequence(3)));
     let first: JournalFile = replayed.files[0];
     assert_eq!((first.len as usize, first.last), (files[0].1.len(), Sequence(5)));
     let journal = start(replayed, dir.path(), 2);
     let kept = journal.read(first.segment, 0, first.len as u32).expect("the data of applied records");
     assert_eq!(kept, files[0].1);
-    let outcome = replay(lay_out(&files[..1]).path(), 4);
-    assert!(matches!(outcome, Err(ReplayError::Data(DataError::JournalGap { .. }))), "{outcome:?}");
+    let (_, found) = replay(lay_out(&files[..1]).path(), 4).expect("a replay");
+    assert_eq!(found, [(1, false), (2, false), (4, false), (5, true)]);
+}
+
+/// Wherever a byte is wrong in a record that was applied, all later ones are there.
+#[test]
+fn damage_among_applied_records_hides_no_later_one() {
+    let (files, ends) = two_files();
+    let dir = lay_out(&files);
+    for (index, (name, bytes)) in files.iter().enumerate() {
+        for at in 64..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            std::fs::write(dir.path().join(name), &flipped).expect("a file");
+            let damaged = prefix(&ends, index, at) + 1;
+            for applied in [damaged, (damaged + 1).min(9), 9] {
+                let (replay, found) = replay(dir.path(), applied).expect("a replay");
+                let late: Vec<_> = found.into_iter().filter(|(_, fresh)| *fresh).collect();
+                let expected: Vec<_> = (applied + 1..=9).map(|number| (number, true)).collect();
+                assert_eq!(late, expected, "file {index} flipped at {at}, {applied} applied");
+                assert_eq!((replay.last, replay.cut), (Sequence(9), None));
+                assert_eq!(replay.damages.len(), 1, "file {index} flipped at {at}, {applied} applied");
+            }
+        }
+        std::fs::write(dir.path().join(name), bytes).expect("a file");
+    }
+}
+
+/// The journal ends before what was applied: the file was cut, or an old one was put in its place.
+#[test]
+fn what_was_applied_may_be_cut_off() {
+    let (files, ends) = two_files();
+    for (number, (index, end)) in ends.iter().enumerate().filter(|(_, (index, _))| *index == 1) {
+        let mut cut = files.clone();
+        cut[*index].1.truncate(*end);
+        let dir = lay_out(&cut);
+        let (replayed, found) = replay(dir.path(), 9).expect("a replay");
+        assert_eq!((replayed.last, found.len()), (Sequence(9), number + 1));
+        assert_eq!(replayed.damages.len(), usize::from(number + 1 < 9));
+        let journal = start(replayed, dir.path(), 2);
+        assert_eq!(append(&journal, 10), Sequence(10));
+        journal.sync(Sequence(10)).expect("a sync");
+        drop(journal);
+        let (_, found) = replay(dir.path(), 9).expect("a replay");
+        assert_eq!(found.last(), Some(&(10, true)));
+    }
+}
+
+/// The file between two others was removed, because nothing was left in it.
+#[test]
+fn applied_files_may_be_gone_from_the_middle() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let journal = start(replay(dir.path(), 9).expect("a replay").0, dir.path(), 2);
+    append(&journal, 10);
+    journal.sync(Sequence(10)).expect("a sync");
+    drop(journal);
+    std::fs::remove_file(dir.path().join(&files[1].0)).expect("the middle one");
+    let (replayed, found) = replay(dir.path(), 9).expect("a replay");
+    assert_eq!((replayed.last, found.len(), replayed.damages.as_slice()), (Sequence(10), 6, &[][..]));
+    assert!(replay(dir.path(), 8).is_err(), "what was not applied may not");
+}
+
+/// Records 1 to 9 of one file; from record 6 on they say that the first five are durable.
+fn synced_after_five() -> (Files, Vec<(usize, usize)>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = new_journal(dir.path());
+    let mut ends = Vec::new();
+    for number in 1..=9 {
+        append(&journal, number);
+        if number == 5 {
+            journal.sync(Sequence(5)).expect("a sync");
+        }
+        ends.push((0, journal.files()[0].len as usize));
+    }
+    journal.sync(Sequence(9)).expect("a sync");
+    (bytes_of(dir.path(), &journal.files()), ends)
+}
+
+#[test]
+fn durable_records_that_are_lost_are_an_error() {
+    let (files, ends) = synced_after_five();
+    let (name, bytes) = &files[0];
+    let dir = lay_out(&files);
+    for at in 64..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        std::fs::write(dir.path().join(name), &flipped).expect("a file");
+        let damaged = prefix(&ends, 0, at) + 1;
+        let outcome = replay(dir.path(), 0);
+        if damaged > 5 {
+            let (replay, found) = outcome.expect("a replay");
+            assert_eq!((found, replay.dropped), (fresh(damaged - 1), None), "flipped at {at}");
+            continue;
+        }
+        match outcome {
+            Err(ReplayError::Data(error @ DataError::JournalGap { needed, found, .. })) => {
+                assert_eq!((needed, found), (Sequence(damaged), Some(Sequence(damaged + 1))));
+                let text = error.to_string();
+                assert!(text.contains("--cut-journal") && text.contains("at byte"), "{text}");
+            }
+            other => panic!("flipped at {at}: {other:?}"),
+        }
+        let (_, found) = replay(dir.path(), damaged).expect("a replay of what was applied");
+        assert_eq!(found.iter().filter(|(_, fresh)| *fresh).count() as u64, 9 - damaged);
+    }
+}
+
+/// A copy may lack what its writer had: it ends there.
+#[test]
+fn a_copy_ends_where_something_is_missing() {
+    let (mut files, ends) = synced_after_five();
+    files[0].1[ends[1].1 + 3] ^= 1;
+    let dir = lay_out(&files);
+    let mut found = Vec::new();
+    let copy = Journal::replay_copy::<()>(dir.path(), VOLUME, Sequence(0), &mut |_| true, &mut |record| {
+        found.push(record.sequence.0);
+        Ok(())
+    });
+    assert_eq!((copy.expect("a replay").last, found), (Sequence(2), vec![1, 2]));
+}
+
+fn salvage(dir: &Path, applied: u64) -> (Replay, Vec<u64>) {
+    let mut found = Vec::new();
+    let replay = Journal::salvage::<()>(dir, VOLUME, Sequence(applied), &mut |_| true, &mut |record| {
+        found.push(record.sequence.0);
+        Ok(())
+    });
+    (replay.expect("a salvage"), found)
+}
+
+#[test]
+fn a_salvage_gives_up_what_is_behind_the_gap_and_nothing_else() {
+    let (mut files, ends) = synced_after_five();
+    files[0].1[ends[1].1 + 3] ^= 1;
+    let dir = lay_out(&files);
+    let (salvaged, found) = salvage(dir.path(), 0);
+    assert_eq!((found, salvaged.last), (vec![1, 2], Sequence(2)));
+    let dropped = salvaged.dropped.clone().expect("something is given up");
+    assert_eq!((dropped.needed, dropped.records), (Sequence(3), 6));
+    assert!(replay(dir.path(), 0).is_err(), "a salvage changes nothing by itself");
+    Journal::cut(salvaged, dir.path()).expect("a cut");
+    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
+    assert_eq!((found, replayed.cut), (fresh(2), None));
+    let (files, _) = synced_after_five();
+    let dir = lay_out(&files);
+    assert_eq!(salvage(dir.path(), 0).0.dropped, None, "nothing is wrong");
+}
+
+#[test]
+fn a_salvage_takes_no_file_of_another_volume_for_damage() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let other = forebay_types::VolumeId([4; 16]);
+    let outcome = Journal::salvage::<()>(dir.path(), other, Sequence(0), &mut |_| true, &mut |_| Ok(()));
+    assert!(matches!(outcome, Err(ReplayError::Data(DataError::Format { .. }))), "{outcome:?}");
+}
+
+/// The first file is gone: what a salvage leaves is what was applied.
+#[test]
+fn a_salvage_of_a_lost_file_keeps_what_was_applied() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files[1..]);
+    let (salvaged, found) = salvage(dir.path(), 3);
+    assert_eq!((found, salvaged.last), (vec![], Sequence(3)));
+    assert_eq!(salvaged.dropped.as_ref().map(|dropped| dropped.records), Some(4));
+    Journal::cut(salvaged, dir.path()).expect("a cut");
+    assert_eq!(replay(dir.path(), 3).expect("a replay").0.last, Sequence(3));
+}
+
+#[test]
+fn files_that_were_renamed_are_named() {
+    let (files, _) = two_files();
+    let swapped = [(files[0].0.clone(), files[1].1.clone()), (files[1].0.clone(), files[0].1.clone())];
+    let error = replay(lay_out(&swapped).path(), 9).expect_err("swapped files").to_string();
+    assert!(error.contains("give it its name back") && error.contains(".log"), "{error}");
+    let mut copied = files.clone();
+    copied.push((PathBuf::from("00000000000fffff.log"), files[0].1.clone()));
+    let error = replay(lay_out(&copied).path(), 9).expect_err("a copied file").to_string();
+    assert!(error.contains("00000000000fffff.log"), "{error}");
+}
+
+/// A file that was removed long ago is put back.
+#[test]
+fn an_old_file_that_was_put_back_is_ignored() {
+    let (files, _) = two_files();
+    let dir = lay_out(&files);
+    let (replayed, _) = replay(dir.path(), 9).expect("a replay");
+    let journal = start(replayed, dir.path(), 2);
+    for number in 10..=12 {
+        append(&journal, number);
+    }
+    journal.sync(Sequence(12)).expect("a sync");
+    drop(journal);
+    std::fs::remove_file(dir.path().join(&files[1].0)).expect("the file was removed");
+    let (replayed, found) = replay(dir.path(), 10).expect("a replay");
+    assert_eq!((replayed.last, found.len()), (Sequence(12), 8));
 }
 
 #[test]
 fn a_damaged_head_is_kept_only_where_all_was_applied() {
     let (mut files, _) = two_files();
     files[0].1[20] ^= 1;
+    files[0].1[70] ^= 1;
     let dir = lay_out(&files);
     let (replayed, found) = replay(dir.path(), 7).expect("a replay");
     assert_eq!(found, [(6, false), (7, false), (8, true), (9, true)]);

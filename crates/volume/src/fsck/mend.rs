@@ -1,8 +1,8 @@
 //! Putting right what was found. The plan is made in memory. It reaches the metadata as one checkpoint; where the store is elsewhere, as one record
 //! of the journal, because then a copy of the metadata in the bucket follows the journal.
 //!
-//! Order that must hold: the journal and what it names are synced before the engine gets a checkpoint that contains them; files and
-//! objects are removed only after the change of the rows. So a stop anywhere leaves the volume as it was or as it is to be, and
+//! Order that must hold: the journal and what it names are synced before the engine gets a checkpoint that contains them; the journal is cut, and
+//! files and objects are removed, only after the change of the rows. So a stop anywhere leaves the volume as it was or as it is to be, and
 //! files that the next repair finds again.
 
 use std::{
@@ -12,6 +12,7 @@ use std::{
     path::Path,
 };
 
+use forebay_data::Journal;
 use forebay_env::durable::{Point, replace_file, sync_dir, sync_file};
 use forebay_format::{
     footer::{Footer, SegmentEntry},
@@ -40,7 +41,7 @@ const UNTOUCHABLE: u64 = 1 << 40;
 
 /// Makes the image of `offline`, whose overlay has the journal's rows and the `rows` of the plan, the volume's metadata, and carries out
 /// `files`.
-pub(super) fn carry_out(offline: Offline, rows: &Overlay, files: &[FileFix]) -> Result<(), VolumeError> {
+pub(super) fn carry_out(mut offline: Offline, rows: &Overlay, files: &[FileFix]) -> Result<(), VolumeError> {
     for fix in files {
         before(&offline, fix)?;
     }
@@ -51,6 +52,9 @@ pub(super) fn carry_out(offline: Offline, rows: &Overlay, files: &[FileFix]) -> 
     if !rows.is_empty() {
         sync_all(&offline.ground)?;
         checkpoint(&offline)?;
+    }
+    if let Some(replay) = offline.cut.take() {
+        Journal::cut(replay, &offline.ground.paths.journal())?;
     }
     files.iter().try_for_each(|fix| after(&offline.ground, fix))
 }

@@ -45,6 +45,9 @@ pub struct FsckOptions {
     pub data: bool,
     /// Repair makes holes of what is lost, instead of leaving reads to fail with EIO.
     pub drop_lost: bool,
+    /// Repair gives up what the journal has behind records that were durable and cannot be read any more. Without it nothing of such a volume is
+    /// repaired. Not for a store elsewhere, from which the volume is recovered instead.
+    pub cut_journal: bool,
     /// Where the copy of the metadata is made that is looked at (as large as the metadata); `None`: the system's place for such files.
     pub scratch: Option<PathBuf>,
 }
@@ -83,10 +86,10 @@ pub fn check(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, VolumeError> {
     let mut found = Found::default();
-    let Some(offline) = Offline::open(root, options.scratch.as_deref(), &mut found)? else {
+    let options = FsckOptions { drop_lost: false, cut_journal: false, ..options.clone() };
+    let Some(offline) = Offline::open(root, &options, &mut found)? else {
         return Ok(unfinished(found));
     };
-    let options = FsckOptions { drop_lost: false, ..options.clone() };
     let tables = examine(&offline.image, &offline.ground, &options, &mut found, progress)?;
     finish(&offline.image, &offline.ground, &tables, found)
 }
@@ -101,12 +104,13 @@ pub fn repair(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, VolumeError> {
     let mut found = Found::default();
-    let Some(mut offline) = Offline::open(root, options.scratch.as_deref(), &mut found)? else {
+    let Some(mut offline) = Offline::open(root, options, &mut found)? else {
         return Ok(unfinished(found));
     };
     let opening = std::mem::take(&mut found.files);
     let tables = examine(&offline.image, &offline.ground, options, &mut found, progress)?;
-    let may = offline.repairable && (found.has_fixes() || !opening.is_empty());
+    let cuts = offline.cut.is_some();
+    let may = offline.repairable && (found.has_fixes() || !opening.is_empty() || cuts);
     let (mut rows, mut files) = (found.rows.clone(), found.files.clone());
     let mut report = finish(&offline.image, &offline.ground, &tables, found)?;
     if !may {
@@ -129,7 +133,7 @@ pub fn repair(
         (rows, files) = (again.rows, again.files);
     }
     files.extend(opening);
-    report.repaired = (plan.len() + files.len()) as u64;
+    report.repaired = (plan.len() + files.len() + usize::from(cuts)) as u64;
     mend::carry_out(offline, &plan, &files)?;
     Ok(report)
 }

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use forebay_data::{DataError, Journal, ReplayError, Replayed};
+use forebay_data::{DataError, Journal, Replay, ReplayError, Replayed};
 use forebay_format::{
     key::Key,
     record::{Changes, StreamRun},
@@ -23,6 +23,7 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{
+    FsckOptions,
     found::{About, FileFix, Found},
     ground::{Ground, Staged, list},
     image::{Image, Overlay},
@@ -47,6 +48,8 @@ pub(super) struct Offline {
     pub(super) last: Sequence,
     /// Whether the journal could be read, so that what was found may be put right.
     pub(super) repairable: bool,
+    /// What of the journal is to be cut off.
+    pub(super) cut: Option<Replay>,
     _scratch: Scratch,
     _lock: Option<File>,
 }
@@ -70,7 +73,7 @@ impl Offline {
     /// `None` where so much is wrong that nothing more can be looked at; the findings tell.
     pub(super) fn open(
         root: &Path,
-        scratch: Option<&Path>,
+        options: &FsckOptions,
         found: &mut Found,
     ) -> Result<Option<Offline>, VolumeError> {
         let Some(config) = config(root, found)? else { return Ok(None) };
@@ -86,7 +89,7 @@ impl Offline {
         let store = store.map_err(|error| error.to_string());
         let mut ground = Ground { paths, config, store, epoch: Epoch::default(), live: None };
         ground.epoch = epoch(root, &ground, found)?;
-        let scratch = copy_engine(&ground.paths.meta(), scratch)?;
+        let scratch = copy_engine(&ground.paths.meta(), options.scratch.as_deref())?;
         let engine: Arc<dyn Engine> = match EmbeddedEngine::open(&scratch.0) {
             Ok(engine) => Arc::new(engine),
             Err(error) => {
@@ -97,9 +100,11 @@ impl Offline {
         };
         let mut image = Image::new(engine);
         let Some(applied) = applied(&image, found)? else { return Ok(None) };
-        let replayed = replay(&mut image, &ground, applied.sequence, found)?;
-        let (last, repairable) = (replayed.unwrap_or(applied.sequence), replayed.is_some());
-        Ok(Some(Offline { image, ground, applied, last, repairable, _scratch: scratch, _lock: lock }))
+        let replayed = replay(&mut image, &ground, applied.sequence, options, found)?;
+        let repairable = replayed.is_some();
+        let last = replayed.as_ref().map_or(applied.sequence, |replay| replay.last);
+        let cut = replayed.filter(|replay| replay.dropped.is_some());
+        Ok(Some(Offline { image, ground, applied, last, repairable, cut, _scratch: scratch, _lock: lock }))
     }
 }
 
@@ -242,17 +247,15 @@ fn applied(image: &Image, found: &mut Found) -> Result<Option<AppliedRow>, Volum
     Ok(None)
 }
 
-/// Puts what the metadata does not contain yet on top of the image. Returns the last record; `None` where the journal cannot be read.
+/// Puts what the metadata does not contain yet on top of the image. Returns what the replay found; `None` where the journal cannot be read.
 fn replay(
     image: &mut Image,
     ground: &Ground<'_>,
     applied: Sequence,
+    options: &FsckOptions,
     found: &mut Found,
-) -> Result<Option<Sequence>, VolumeError> {
+) -> Result<Option<Replay>, VolumeError> {
     let dir = ground.paths.journal();
-    if !dir.is_dir() {
-        return Ok(Some(applied));
-    }
     let mut streams: FxHashMap<SegmentId, Staged> = FxHashMap::default();
     for (id, _) in list(&ground.paths.staging(), "seg")? {
         if let Some(staged) = ground.staged(id)? {
@@ -270,12 +273,17 @@ fn replay(
         }
         Ok(())
     };
-    let replayed = Journal::replay(&dir, ground.config.id, applied, &mut stream_ok, &mut visit);
+    let elsewhere = ground.config.store.is_some();
+    let replayed = match options.cut_journal && !elsewhere {
+        true => Journal::salvage(&dir, ground.config.id, applied, &mut stream_ok, &mut visit),
+        false => Journal::replay(&dir, ground.config.id, applied, &mut stream_ok, &mut visit),
+    };
     found.counts.records = records;
     let (code, message) = match replayed {
         Ok(replay) => {
             image.overlay = on_top;
-            return Ok(Some(replay.last));
+            tell(&replay, found);
+            return Ok(Some(replay));
         }
         Err(ReplayError::Data(error @ DataError::JournalGap { .. })) => ("journal-gap", error.to_string()),
         Err(ReplayError::Data(error @ DataError::Format { .. })) => ("journal-damaged", error.to_string()),
@@ -284,6 +292,27 @@ fn replay(
     };
     found.add(Severity::Loss, code, About::default(), message, None);
     Ok(None)
+}
+
+/// Tells of what cannot be read in the journal.
+fn tell(replay: &Replay, found: &mut Found) {
+    for damage in &replay.damages {
+        let about = About::segment(damage.segment);
+        found.add(Severity::Untidy, "journal-record", about, damage.to_string(), None);
+    }
+    if let Some(dropped) = &replay.dropped {
+        let what = format!(
+            "gives up record {} and all after it, of which {} are whole",
+            dropped.needed, dropped.records
+        );
+        found.add(
+            Severity::Loss,
+            "journal-gap",
+            About::default(),
+            dropped.reason.clone(),
+            Some(what.as_str()),
+        );
+    }
 }
 
 fn has(ground: &Ground<'_>, staged: &Staged, wanted: &StreamRun) -> bool {

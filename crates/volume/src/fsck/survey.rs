@@ -10,7 +10,7 @@ use forebay_object::Backend;
 use forebay_types::ObjectId;
 use serde::Serialize;
 
-use super::{found::Found, offline::Offline};
+use super::{FsckOptions, found::Found, offline::Offline};
 use crate::{Leaked, VolumeError, remote};
 
 /// Sums over the segments of a volume.
@@ -76,7 +76,7 @@ pub struct Survey {
 /// asked and does not answer.
 pub fn survey(root: &Path, store: bool) -> Result<Survey, VolumeError> {
     let mut found = Found::default();
-    let Some(offline) = Offline::open(root, None, &mut found)? else {
+    let Some(offline) = Offline::open(root, &FsckOptions::default(), &mut found)? else {
         let detail = found.drafts.pop().map_or_else(String::new, |draft| draft.finding.message);
         return Err(VolumeError::Damaged { path: root.to_owned(), detail });
     };

@@ -404,9 +404,10 @@ fn segments() {
         let shorten = |root: &Path| cut(&Rows::of(root).place_of(root, path), 200);
         fault(path, shorten, &["segment-short"], &["segment-short"]);
     }
-    // Without its records the journal cannot be told to be whole, so nothing is repaired.
+    // The metadata has what the records did.
     let shorten = |root: &Path| cut(&Rows::of(root).place_of(root, "fresh"), 200);
-    fault("half a journal", shorten, &["journal-gap", "segment-short"], &["journal-gap", "segment-short"]);
+    let codes = ["journal-record", "segment-short"];
+    fault("half a journal", shorten, &codes, &codes);
     for path in ["sealed", "packed"] {
         let footless = |root: &Path| {
             let place = Rows::of(root).place_of(root, path);
@@ -468,9 +469,8 @@ fn bytes() {
             let Layout::Single(_, _, extent) = rows.inode(path).layout else { panic!("it has one extent") };
             flip(&rows.place_of(root, path), extent.run_offset + 1000);
         };
-        // A record of the journal's last file that is damaged hides those behind it, so nothing is repaired there.
         let codes: &[&str] =
-            if path == "fresh" { &["data-corrupt", "journal-gap"] } else { &["data-corrupt"] };
+            if path == "fresh" { &["data-corrupt", "journal-record"] } else { &["data-corrupt"] };
         fault(path, flipped, codes, codes);
     }
 }
@@ -484,10 +484,25 @@ fn the_journal() {
     fault("records that are gone", none, &["journal-gap"], &["journal-gap"]);
     let damaged = |root: &Path| {
         for entry in fs::read_dir(root.join("journal")).unwrap() {
-            flip(&entry.unwrap().path(), 20);
+            let path = entry.unwrap().path();
+            flip(&path, 20);
+            if len(&path) > 70 {
+                flip(&path, 70);
+            }
         }
     };
-    fault("a foreign head", damaged, &["journal-damaged"], &["journal-damaged"]);
+    fault("no heads", damaged, &["journal-gap"], &["journal-gap"]);
+    let newer = |root: &Path| {
+        for entry in fs::read_dir(root.join("journal")).unwrap() {
+            let path = entry.unwrap().path();
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[8] = 2;
+            let sum = crc32c::crc32c(&bytes[..52]).to_le_bytes();
+            bytes[52..56].copy_from_slice(&sum);
+            fs::write(&path, bytes).unwrap();
+        }
+    };
+    fault("a newer journal", newer, &["journal-damaged"], &["journal-damaged"]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod clean;
 mod cuts;
 mod elsewhere;
 mod faults;
+mod interrupted;
+mod journal;
 mod leaked;
 mod live;
 mod plant;
