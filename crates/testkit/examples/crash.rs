@@ -1,13 +1,18 @@
 //! Crash tests by hand, as many as there is time for.
 //!
 //! ```text
-//! crash power   BIN SEED LIVES THREADS POINTS [strict|ordered] [-- CREATE OPTIONS]
-//! crash kill    BIN SEED KILLS THREADS                         [-- CREATE OPTIONS]
-//! crash removal BIN SEED LIVES THREADS POINTS [strict|ordered] [-- CREATE OPTIONS]
+//! crash power   BIN SEED LIVES THREADS POINTS [WORD...] [-- CREATE OPTIONS]
+//! crash kill    BIN SEED KILLS THREADS        [WORD...] [-- CREATE OPTIONS]
+//! crash pair    BIN SEED LIVES THREADS POINTS [WORD...] [-- CREATE OPTIONS]
+//! crash removal BIN SEED LIVES THREADS POINTS [WORD...] [-- CREATE OPTIONS]
 //! ```
 //!
+//! Words: `strict` or `ordered`, how names become durable; `beside` or `apart`, a store in another directory of the same disk or on another
+//! disk; `object`, the class; `busy`, with `gc` all the time; `full`, on a disk
+//! that becomes full.
+//!
 //! `power`: LIVES lives from SEED on, the power cut at POINTS points of each. `kill`: KILLS lives that end by `kill -9`.
-//! `removal`: for each place where BIN syncs, up to LIVES lives with that sync left out; each must break a promise. Exits with 1
+//! `pair`: two machines, of which one takes the volume over from the other. `removal`: for each place where BIN syncs, up to LIVES lives with that sync left out; each must break a promise. Exits with 1
 //! when a promise was broken (or, for `removal`, was not). Everything lies below `$FOREBAY_CRASH_DIR`, else in `/dev/shm` or
 //! the directory for temporary files; what broke the promise stays there.
 
@@ -15,7 +20,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_testkit::power::campaign::{Finding, Life, Outcome, removal};
+use forebay_testkit::power::campaign::{Finding, Life, Outcome, StoreAt, removal};
 use forebay_testkit::power::cut::{Fill, Names, Rules};
 use forebay_testkit::power::daemon::Program;
 use forebay_testkit::power::place::Place;
@@ -23,8 +28,10 @@ use forebay_testkit::power::workload::Plan;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str =
-    "usage: crash power|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered] [-- CREATE OPTIONS]";
+/// Bytes for which a disk that becomes full has room: two files of the journal and a little more.
+const FULL: u64 = 72 << 20;
+
+const USAGE: &str = "usage: crash power|pair|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered|beside|apart|object|busy|full ...] [-- CREATE OPTIONS]";
 
 fn main() -> ExitCode {
     match run() {
@@ -45,6 +52,10 @@ struct Arguments {
     threads: u16,
     points: u64,
     names: Names,
+    store: StoreAt,
+    object: bool,
+    busy: bool,
+    room: Option<u64>,
     create_options: Vec<String>,
 }
 
@@ -56,12 +67,19 @@ fn arguments() -> Result<Arguments, Failure> {
     let number = |place: usize| -> Result<u64, Failure> {
         at(place)?.parse().map_err(|_| format!("argument {} is no number; {USAGE}", place + 1).into())
     };
-    let names = match own.last().map(String::as_str) {
-        Some("ordered") => Names::Ordered,
-        _ => Names::Strict,
-    };
     let mode = at(0)?.clone();
-    let points = if mode == "kill" { 0 } else { number(5)? };
+    let (points, words) = if mode == "kill" { (0, 5) } else { (number(5)?, 6) };
+    let words = own.get(words..).unwrap_or_default();
+    let known = ["strict", "ordered", "beside", "apart", "object", "busy", "full"];
+    if let Some(unknown) = words.iter().find(|word| !known.contains(&word.as_str())) {
+        return Err(format!("'{unknown}' is no word that is known here; {USAGE}").into());
+    }
+    let has = |word: &str| words.iter().any(|own| own == word);
+    let store = match (has("beside"), has("apart")) {
+        (_, true) => StoreAt::Apart,
+        (true, _) => StoreAt::Beside,
+        _ => StoreAt::Inside,
+    };
     Ok(Arguments {
         mode,
         binary: at(1)?.into(),
@@ -69,7 +87,11 @@ fn arguments() -> Result<Arguments, Failure> {
         lives: number(3)?,
         threads: u16::try_from(number(4)?)?.max(1),
         points,
-        names,
+        names: if has("ordered") { Names::Ordered } else { Names::Strict },
+        store,
+        object: has("object"),
+        busy: has("busy"),
+        room: has("full").then_some(FULL),
         create_options,
     })
 }
@@ -86,13 +108,23 @@ fn run() -> Result<bool, Failure> {
             output: place.path().join("output"),
         },
         place: place.path().to_owned(),
-        plan: Plan { seed: arguments.seed, threads: arguments.threads, steps: 40, stream_bytes: 4 << 20 },
+        plan: Plan {
+            seed: arguments.seed,
+            threads: arguments.threads,
+            steps: 40,
+            stream_bytes: 12 << 20,
+            rich: true,
+        },
         rounds: 3,
         fsck_every: 10,
+        store: arguments.store,
+        object: arguments.object,
+        busy: arguments.busy,
+        room: arguments.room,
     };
     let good = match arguments.mode.as_str() {
         "removal" => every_sync_is_needed(&life, &arguments, rules)?,
-        mode => survive(&life, &arguments, mode == "kill", rules)?,
+        _ => survive(&life, &arguments, rules)?,
     };
     if !good {
         writeln!(io::stdout(), "kept in {}", place.keep().display())?;
@@ -100,14 +132,21 @@ fn run() -> Result<bool, Failure> {
     Ok(good)
 }
 
-fn survive(life: &Life, arguments: &Arguments, kill: bool, rules: Rules) -> Result<bool, Failure> {
+fn survive(life: &Life, arguments: &Arguments, rules: Rules) -> Result<bool, Failure> {
     let mut out = io::stdout();
     let (mut crashes, mut broken) = (0, 0);
     for nth in 0..arguments.lives {
         let mut own = life.clone();
         own.plan.seed = arguments.seed + nth;
         own.place = life.place.join(format!("life-{nth}"));
-        let outcome: Outcome = if kill { own.kill()? } else { own.power(arguments.points, rules)? };
+        let outcome: Outcome = match arguments.mode.as_str() {
+            "kill" => own.kill()?,
+            "pair" => {
+                (own.store, own.object) = (StoreAt::Apart, true);
+                own.pair(arguments.points, rules)?
+            }
+            _ => own.power(arguments.points, rules)?,
+        };
         crashes += outcome.crashes;
         broken += outcome.findings.len();
         writeln!(
@@ -138,11 +177,12 @@ fn print_finding(out: &mut impl Write, finding: &Finding) -> io::Result<()> {
 fn every_sync_is_needed(life: &Life, arguments: &Arguments, rules: Rules) -> Result<bool, Failure> {
     let mut out = io::stdout();
     writeln!(out, "{:<28} {:<9} how it showed", "sync left out", "found")?;
-    let found = removal(life, arguments.lives, arguments.points, rules, |name, finding| {
-        let how = finding.map_or(String::new(), |finding| {
+    let all = removal(std::slice::from_ref(life), arguments.lives, arguments.points, rules, |removal| {
+        let how = removal.finding.as_ref().map_or(String::new(), |finding| {
             format!("{}: {}", finding.crash, finding.told.first().map_or("", String::as_str))
         });
-        drop(writeln!(out, "{name:<28} {:<9} {how}", if finding.is_some() { "yes" } else { "NO" }));
+        let found = if removal.finding.is_some() { "yes" } else { "NO" };
+        drop(writeln!(out, "{:<28} {found:<9} {how}", removal.name));
     })?;
-    Ok(found.values().all(|found| *found))
+    Ok(all.iter().all(|removal| removal.finding.is_some()))
 }

@@ -8,7 +8,9 @@
 //!
 //! Everything that is random comes from a seed; only the timing of threads is not repeated.
 
+mod bucket;
 pub mod campaign;
+mod crash;
 pub mod cut;
 pub mod daemon;
 pub mod disk;
@@ -19,9 +21,11 @@ pub mod log;
 mod names;
 pub mod observe;
 pub mod oracle;
+mod pair;
 pub mod pattern;
 mod pieces;
 pub mod place;
+mod rich;
 pub mod rng;
 pub mod sparse;
 pub mod target;

@@ -2,27 +2,37 @@
 //!
 //! A *power* life runs the workload once on a volume on the emulated disk and then visits many points of the disk's log: each
 //! gives an image, which is mounted, read, judged, written to, unmounted and sometimes checked by `fsck`. In a part of them
-//! the power goes a second time, while the first image is being recovered. A *kill* life ends with `kill -9` at a random
+//! the power goes again and again, while the image is being recovered and worked on. A *kill* life ends with `kill -9` at a random
 //! moment, on a plain directory. No crash depends on another.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::borrow::Cow;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::bucket::{BUCKET, shipped};
+use super::crash::{Crash, VOLUME, Wreck};
 use super::cut::{Cutter, Rules, points_to_cut};
-use super::daemon::{Daemon, PATIENCE, Program, Trouble, supervise};
+use super::daemon::{PATIENCE, Program, Trouble, supervise};
 use super::disk::Disk;
 use super::history::{Clock, History, Moment};
 use super::image::Image;
 use super::layer::Layer;
-use super::observe::Observed;
-use super::oracle::judge;
 use super::rng::Rng;
 use super::target::Mounted;
 use super::workload::{Crew, Plan};
+
+/// Where the data of a volume rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreAt {
+    /// In the volume's own directory.
+    Inside,
+    /// In another directory of the same disk.
+    Beside,
+    /// On another disk, which loses its power at the same time or not at all.
+    Apart,
+}
 
 /// One life and how it is to end.
 #[derive(Debug, Clone)]
@@ -37,6 +47,14 @@ pub struct Life {
     pub rounds: u32,
     /// Every how many crashes `fsck` runs; 0 for never.
     pub fsck_every: u64,
+    /// Where the store is.
+    pub store: StoreAt,
+    /// Whether what is synced is in the store: class `object`.
+    pub object: bool,
+    /// Whether everything is sealed, stored, checkpointed and compacted all the time while the workload runs.
+    pub busy: bool,
+    /// Bytes that the disk has room for beyond the new volume; none for as many as are wanted.
+    pub room: Option<u64>,
 }
 
 /// A crash after which not all was as promised.
@@ -68,12 +86,17 @@ impl Life {
     /// When the test itself cannot go on. What the program does wrong is in the outcome.
     pub fn power(&self, cuts: u64, rules: Rules) -> Result<Outcome, Trouble> {
         let at = self.directory("mnt")?;
-        let layer = self.layer(Arc::default(), "disk")?;
-        let volume = layer.path().join("vol");
-        self.program.create(&volume)?;
+        let layer = self.layer(Arc::new(self.new_disk()), "disk")?;
+        let volume = layer.path().join(VOLUME);
+        self.create(&volume)?;
         let first = layer.disk().points();
         let disk = Arc::clone(layer.disk());
-        let history = self.work(&volume, &at, &Clock::new(move || disk.points()), u64::MAX)?;
+        let clock = Clock::new(move || disk.points());
+        if let Some(room) = self.room {
+            layer.disk().limit(room);
+            clock.may_be_full();
+        }
+        let history = self.work(&volume, &at, &clock, u64::MAX)?;
         let log = layer.disk().log();
         layer.unmount().map_err(Trouble::io("unmount", &self.place))?;
         let mut outcome =
@@ -82,35 +105,73 @@ impl Life {
         let mut rng = Rng::new(self.plan.seed);
         let mut cutter = Cutter::new(&log, rules);
         for (nth, point) in (1..).zip(points_to_cut(&log, first, cuts, &mut rng)) {
-            let image = cutter.image(point, &mut rng);
-            let crash = Crash { life: self, history: &history, moment: Moment { point }, at: &at, nth };
-            let again = nth % 6 == 0;
-            let told =
-                if again { crash.twice(&image, rules, &mut rng)? } else { crash.judge_image(&image)? };
+            let image = cutter.image_where(point, self.lasting(&mut rng), &mut rng);
+            let mut wreck = Wreck {
+                history: Cow::Borrowed(&history),
+                moments: vec![Moment::cut(point)],
+                shipped: vec![shipped(&log, point)],
+                volume: Some(VOLUME.to_owned()),
+                relic: None,
+                image,
+            };
+            let fate = self.fate(&mut wreck, (&log, first, point), rules, &mut rng);
+            let depth = if nth % 6 == 0 { rng.between(1, 3) } else { 0 };
+            let (kept, crash) = (wreck.image.clone(), Crash { life: self, at: &at, nth });
+            let told = if depth > 0 {
+                crash.judge_again(wreck, depth, rules, &mut rng)?
+            } else {
+                crash.judge(&wreck)?
+            };
             outcome.crashes += 1;
             let name = format!(
-                "seed {}, {:?} names, cut {nth} at point {point} of {}{}",
+                "seed {}, {:?} names, cut {nth} at point {point} of {}{fate}{}",
                 self.plan.seed,
                 rules.names,
                 log.len(),
-                if again { ", and again while recovering" } else { "" }
+                if depth > 0 { format!(", and {depth} times again") } else { String::new() }
             );
             if !told.is_empty() && outcome.findings.is_empty() {
-                self.keep(&image)?;
+                self.keep(&kept)?;
             }
             outcome.note(name, told);
         }
         Ok(outcome)
     }
 
-    /// Lives once and ends by `kill -9`.
+    /// What else happens in a cut where the store is elsewhere, in words: nothing, or the machine is lost with its disk, or an older state of
+    /// that comes to light.
+    fn fate(
+        &self,
+        wreck: &mut Wreck<'_>,
+        (log, first, point): (&[super::log::Event], u64, u64),
+        rules: Rules,
+        rng: &mut Rng,
+    ) -> &'static str {
+        match (self.store, rng.below(4)) {
+            (StoreAt::Inside, _) | (_, 0 | 1) => "",
+            (StoreAt::Apart, 2) => {
+                wreck.lose_machine(self.object);
+                let older = Cutter::new(log, rules).image(rng.between(first, point), rng);
+                wreck.image.join(&older.part(VOLUME, true));
+                wreck.relic = Some(VOLUME);
+                ", an older state of the machine's disk left"
+            }
+            _ => {
+                wreck.lose_machine(self.object);
+                ", the machine lost"
+            }
+        }
+    }
+
+    /// Lives once and ends by `kill -9`; where the store is elsewhere, sometimes with the loss of the machine.
     ///
     /// # Errors
     /// As [`Life::power`].
     pub fn kill(&self) -> Result<Outcome, Trouble> {
         let at = self.directory("mnt")?;
-        let volume = self.place.join("vol");
-        self.program.create(&volume)?;
+        let root = self.directory("disk")?;
+        let volume = root.join(VOLUME);
+        self.create(&volume)?;
         let clock = Clock::new(|| 0);
         let mut rng = Rng::new(self.plan.seed);
         // An operation takes two ticks of the clock, and a step two or three operations.
@@ -118,12 +179,21 @@ impl Life {
         let moment = rng.between(1, most);
         let history = self.work(&volume, &at, &clock, moment)?;
         let mut outcome = Outcome { crashes: 1, operations: history.len(), ..Outcome::default() };
-        let crash =
-            Crash { life: self, history: &history, moment: Moment::END, at: &at, nth: self.plan.seed };
         let mut told = history.failures.clone();
-        told.extend(crash.judge_volume(&volume)?);
+        let mut wreck = Wreck {
+            image: Image::default(),
+            history: Cow::Owned(history),
+            moments: vec![Moment::END],
+            shipped: vec![0],
+            volume: Some(VOLUME.to_owned()),
+            relic: None,
+        };
+        if self.store != StoreAt::Inside && rng.chance(1, 2) {
+            wreck.lose_machine(self.object);
+        }
+        told.extend(Crash { life: self, at: &at, nth: self.plan.seed }.judge_in(&root, &wreck)?);
         outcome.note(format!("seed {}, killed at tick {moment}", self.plan.seed), told);
-        fs::remove_dir_all(&volume).map_err(Trouble::io("remove", &volume))?;
+        fs::remove_dir_all(&root).map_err(Trouble::io("remove", &root))?;
         Ok(outcome)
     }
 
@@ -141,7 +211,8 @@ impl Life {
                 }
                 ticks >= moment
             };
-            let (worked, hung) = supervise(&mut daemon, || clock.ticks(), strike, || crew.work());
+            let work = || self.press(self.busy, clock, at, &mut crew);
+            let (worked, hung) = supervise(&mut daemon, || clock.ticks(), strike, work);
             if hung {
                 failures.push(format!("no operation was answered for {} s", PATIENCE.as_secs()));
             }
@@ -150,7 +221,10 @@ impl Life {
                 break;
             }
             if let Err(trouble) = crew.settle(|| daemon.unmount()) {
-                failures.push(trouble.to_string());
+                // Not everything need fit into the store.
+                if self.room.is_none() {
+                    failures.push(trouble.to_string());
+                }
                 break;
             }
         }
@@ -159,158 +233,129 @@ impl Life {
         Ok(history)
     }
 
-    fn directory(&self, name: &str) -> Result<PathBuf, Trouble> {
+    /// A round of the crew; when `busy`, with `gc` of the mount again and again meanwhile, so that sealing, storing, checkpoints and compaction
+    /// are under way at any moment. False when the crew has come to its end.
+    pub(super) fn press(
+        &self,
+        busy: bool,
+        clock: &Clock<'_>,
+        at: &Path,
+        crew: &mut Crew<'_, Mounted>,
+    ) -> bool {
+        let done = AtomicBool::new(!busy);
+        let (goes_on, trouble) = std::thread::scope(|scope| {
+            let collector = scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    self.program.collect(at)?;
+                }
+                Ok(())
+            });
+            let goes_on = crew.work();
+            done.store(true, Ordering::SeqCst);
+            let collected: Result<(), Trouble> = collector.join().unwrap_or(Ok(()));
+            (goes_on, collected.err().filter(|_| !clock.excused() && goes_on && self.room.is_none()))
+        });
+        if let Some(trouble) = trouble {
+            crew.fail(trouble.to_string());
+        }
+        goes_on
+    }
+
+    /// Makes the volume, and keeps a copy of its key.
+    pub(super) fn create(&self, volume: &Path) -> Result<(), Trouble> {
+        let bucket = volume.with_file_name(BUCKET);
+        let mut program = self.program.clone();
+        if self.object {
+            program.create_options.push("--durability=object".to_owned());
+        }
+        program.create(volume, (self.store != StoreAt::Inside).then_some(bucket.as_path()))?;
+        let key = volume.join("key");
+        if key.exists() {
+            let copy = self.place.join("key");
+            fs::copy(&key, &copy).map_err(Trouble::io("copy the key to", &copy))?;
+        }
+        Ok(())
+    }
+
+    /// The copy of the volume's key, if it has one.
+    pub(super) fn key(&self) -> Option<PathBuf> {
+        Some(self.place.join("key")).filter(|key| key.exists())
+    }
+
+    pub(super) fn new_disk(&self) -> Disk {
+        if self.store == StoreAt::Apart { Disk::parted() } else { Disk::default() }
+    }
+
+    /// What loses nothing in the next cut.
+    pub(super) fn lasting(&self, rng: &mut Rng) -> Option<&'static [u8]> {
+        (self.store == StoreAt::Apart && rng.chance(1, 2)).then_some(BUCKET.as_bytes())
+    }
+
+    pub(super) fn directory(&self, name: &str) -> Result<PathBuf, Trouble> {
         let path = self.place.join(name);
         fs::create_dir_all(&path).map_err(Trouble::io("create directory", &path))?;
         Ok(path)
     }
 
-    fn layer(&self, disk: Arc<Disk>, name: &str) -> Result<Layer, Trouble> {
+    pub(super) fn layer(&self, disk: Arc<Disk>, name: &str) -> Result<Layer, Trouble> {
         let path = self.directory(name)?;
         Layer::mount(disk, &path).map_err(Trouble::io("mount the emulated disk on", &path))
     }
 
     /// Lays the first image that broke a promise aside, to be looked at.
-    fn keep(&self, image: &Image) -> Result<(), Trouble> {
+    pub(super) fn keep(&self, image: &Image) -> Result<(), Trouble> {
         let path = self.directory("kept")?;
         image.write_to(&path).map_err(Trouble::io("keep an image in", &path))
     }
 }
 
 impl Outcome {
-    fn note(&mut self, crash: String, told: Vec<String>) {
+    pub(super) fn note(&mut self, crash: String, told: Vec<String>) {
         if !told.is_empty() {
             self.findings.push(Finding { crash, told });
         }
     }
 }
 
-/// One crash of a life.
-struct Crash<'a> {
-    life: &'a Life,
-    history: &'a History,
-    moment: Moment,
-    at: &'a Path,
-    nth: u64,
+/// What leaving one sync out led to.
+#[derive(Debug)]
+pub struct Removal {
+    /// The sync's name.
+    pub name: String,
+    /// The first broken promise, if one was found.
+    pub finding: Option<Finding>,
 }
 
-impl Crash<'_> {
-    fn judge_image(&self, image: &Image) -> Result<Vec<String>, Trouble> {
-        let root = self.life.directory("image")?;
-        image.write_to(&root).map_err(Trouble::io("lay out an image in", &root))?;
-        let told = self.judge_volume(&root.join("vol"));
-        fs::remove_dir_all(&root).map_err(Trouble::io("remove", &root))?;
-        told
-    }
-
-    /// Mounts the image on another emulated disk, cuts its power while it recovers or is read, and judges both.
-    fn twice(&self, image: &Image, rules: Rules, rng: &mut Rng) -> Result<Vec<String>, Trouble> {
-        let disk = Arc::new(Disk::default());
-        image.load_into(&disk).map_err(|errno| Trouble::Io {
-            what: "load an image for",
-            path: self.at.to_owned(),
-            error: errno.into(),
-        })?;
-        let first = disk.points();
-        let layer = self.life.layer(Arc::clone(&disk), "disk")?;
-        let mut daemon = match self.life.program.mount(&layer.path().join("vol"), self.at) {
-            Ok(daemon) => daemon,
-            Err(trouble) => return Ok(vec![trouble.to_string()]),
-        };
-        let mut told = self.judge_mount(&mut daemon, false);
-        daemon.kill();
-        let log = disk.log();
-        layer.unmount().map_err(Trouble::io("unmount", self.at))?;
-        let point = rng.between(first, log.len() as u64);
-        let second = Cutter::new(&log, rules).image(point, rng);
-        told.extend(
-            self.judge_image(&second)?.into_iter().map(|told| format!("after the second cut: {told}")),
-        );
-        Ok(told)
-    }
-
-    /// Mounts what is left, judges it, works on, unmounts and checks. Trouble with the program is a finding too.
-    fn judge_volume(&self, volume: &Path) -> Result<Vec<String>, Trouble> {
-        let mut daemon = match self.life.program.mount(volume, self.at) {
-            Ok(daemon) => daemon,
-            Err(trouble) => return Ok(vec![trouble.to_string()]),
-        };
-        let mut told = self.judge_mount(&mut daemon, true);
-        told.extend(self.leave(daemon, volume).err().map(|trouble| trouble.to_string()));
-        Ok(told)
-    }
-
-    /// Reads and judges what is mounted, and works on there if asked to.
-    fn judge_mount(&self, daemon: &mut Daemon, and_work: bool) -> Vec<String> {
-        let look = || {
-            let seen = Observed::read(self.at);
-            let worked = if and_work { work_on(self.at) } else { Ok(()) };
-            (seen, worked)
-        };
-        let (looked, hung) = supervise(daemon, || 0, |_| false, look);
-        let Ok((seen, worked)) = looked else { return vec!["reading the tree panicked".to_owned()] };
-        let mut told = judge(self.history, self.moment, &seen);
-        told.extend(worked.err().map(|error| format!("work cannot go on: {error}")));
-        if hung {
-            told.push(format!("reading was not done after {} s", PATIENCE.as_secs()));
-        }
-        told
-    }
-
-    fn leave(&self, daemon: Daemon, volume: &Path) -> Result<(), Trouble> {
-        daemon.unmount()?;
-        let every = self.life.fsck_every;
-        if every > 0 && self.nth.is_multiple_of(every) { self.life.program.fsck(volume) } else { Ok(()) }
-    }
-}
-
-/// Does a little of everything and takes it away again.
-fn work_on(root: &Path) -> io::Result<()> {
-    let dir = root.join("after-the-crash");
-    fs::create_dir(&dir)?;
-    let (old, new) = (dir.join("old"), dir.join("new"));
-    let bytes: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
-    let mut file = File::create(&old)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    file.write_all_at(b"changed", 5000)?;
-    drop(file);
-    fs::hard_link(&old, dir.join("link"))?;
-    fs::rename(&old, &new)?;
-    File::open(&dir)?.sync_all()?;
-    let read = fs::read(&new)?;
-    if read.len() != bytes.len() || &read[5000..5007] != b"changed" || read[5007..] != bytes[5007..] {
-        return Err(io::Error::other("a new file does not have the bytes that were written"));
-    }
-    fs::remove_dir_all(&dir)
-}
-
-/// Runs `life` with each sync of the program left out in turn, until a promise is broken or `lives` have passed.
+/// Runs each of `lives` with each sync of the program left out in turn, until a promise is broken or `seeds` have been tried.
 ///
 /// # Errors
 /// When the test itself cannot go on.
 pub fn removal(
-    life: &Life,
-    lives: u64,
+    lives: &[Life],
+    seeds: u64,
     cuts: u64,
     rules: Rules,
-    mut tell: impl FnMut(&str, Option<&Finding>),
-) -> Result<HashMap<String, bool>, Trouble> {
-    let mut found = HashMap::new();
-    for name in life.program.sync_points()? {
-        let mut first = None;
-        for nth in 0..lives {
+    mut tell: impl FnMut(&Removal),
+) -> Result<Vec<Removal>, Trouble> {
+    let mut all = Vec::new();
+    let Some(first) = lives.first() else { return Ok(all) };
+    for name in first.program.sync_points()? {
+        let mut removal = Removal { name: name.clone(), finding: None };
+        for (nth, (seed, life)) in
+            (0..seeds).flat_map(|seed| lives.iter().map(move |life| (seed, life))).enumerate()
+        {
             let mut broken = life.clone();
             broken.place = life.directory(&format!("{name}-{nth}"))?;
-            broken.plan.seed = life.plan.seed + nth;
+            broken.plan.seed = life.plan.seed + seed;
             broken.program.environment.push(("FOREBAY_SKIP_SYNC".to_owned(), name.clone()));
-            first = broken.power(cuts, rules)?.findings.into_iter().next();
-            if first.is_some() {
+            removal.finding = broken.power(cuts, rules)?.findings.into_iter().next();
+            fs::remove_dir_all(&broken.place).map_err(Trouble::io("remove", &broken.place))?;
+            if removal.finding.is_some() {
                 break;
             }
         }
-        tell(&name, first.as_ref());
-        found.insert(name, first.is_some());
+        tell(&removal);
+        all.push(removal);
     }
-    Ok(found)
+    Ok(all)
 }

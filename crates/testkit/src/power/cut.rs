@@ -47,6 +47,8 @@ pub struct Rules {
 #[derive(Debug)]
 struct Step {
     event: usize,
+    /// The name in the root below which it is.
+    top: Name,
     durable: bool,
     needs: Vec<usize>,
 }
@@ -72,6 +74,8 @@ pub struct Cutter<'a> {
     last_move: Option<usize>,
     kinds: HashMap<Ino, Kind>,
     files: HashMap<Ino, File>,
+    /// For each inode the name in the root below which it was made.
+    tops: HashMap<Ino, Name>,
 }
 
 impl<'a> Cutter<'a> {
@@ -90,17 +94,23 @@ impl<'a> Cutter<'a> {
             last_move: None,
             kinds: HashMap::from([(ROOT, Kind::Directory)]),
             files: HashMap::new(),
+            tops: HashMap::new(),
         }
     }
 
     /// What a cut leaves after the first `point` events; `point` may not be lower than in an earlier call.
     pub fn image(&mut self, point: u64, rng: &mut Rng) -> Image {
+        self.image_where(point, None, rng)
+    }
+
+    /// As [`Cutter::image`], where nothing is lost of what is below the name `lasting` in the root: it is on a machine whose power stays.
+    pub fn image_where(&mut self, point: u64, lasting: Option<&[u8]>, rng: &mut Rng) -> Image {
         let to = usize::try_from(point).unwrap_or(usize::MAX).min(self.log.len());
         while self.at < to {
             self.advance(self.at);
             self.at += 1;
         }
-        let tree = self.surviving_names(rng);
+        let tree = self.surviving_names(lasting, rng);
         let mut image = Image::default();
         let mut todo = vec![(ROOT, Vec::new())];
         while let Some((dir, path)) = todo.pop() {
@@ -115,7 +125,8 @@ impl<'a> Cutter<'a> {
                     todo.push((*ino, below.clone()));
                 }
                 if *kind == Kind::File && !image.has(*ino) {
-                    image.put_bytes(*ino, self.surviving_bytes(*ino, rng));
+                    let lasts = lasting.is_some() && self.tops.get(ino).map(Vec::as_slice) == lasting;
+                    image.put_bytes(*ino, self.surviving_bytes(*ino, lasts, rng));
                 }
                 image.put_name(below, *ino, kind.clone());
             }
@@ -130,6 +141,10 @@ impl<'a> Cutter<'a> {
                     self.kinds.insert(*ino, kind.clone());
                 }
                 let step = self.steps.len();
+                let top = slots.first().map(|slot| self.top(slot.dir, &slot.name)).unwrap_or_default();
+                if let Some((ino, _)) = born {
+                    self.tops.insert(*ino, top.clone());
+                }
                 let mut needs: Vec<usize> = Vec::new();
                 for slot in slots {
                     needs.extend(self.last_of_slot.insert((slot.dir, &slot.name), step));
@@ -141,12 +156,17 @@ impl<'a> Cutter<'a> {
                 if *moves_directory {
                     needs.extend(self.last_move.replace(step));
                 }
-                self.steps.push(Step { event: index, durable: false, needs });
+                self.steps.push(Step { event: index, top, durable: false, needs });
             }
             Event::Data { ino, .. } => self.files.entry(*ino).or_default().pending.push(index),
             Event::SyncFile(ino) => self.sync_file(*ino),
             Event::SyncDirectory(dir) => self.sync_directory(*dir),
         }
+    }
+
+    /// The name in the root below which `name` of `dir` is.
+    fn top(&self, dir: Ino, name: &Name) -> Name {
+        if dir == ROOT { name.clone() } else { self.tops.get(&dir).cloned().unwrap_or_default() }
     }
 
     fn sync_file(&mut self, ino: Ino) {
@@ -196,9 +216,14 @@ impl<'a> Cutter<'a> {
         self.settled = self.settled.max(last + 1);
     }
 
-    fn surviving_names(&self, rng: &mut Rng) -> HashMap<Ino, BTreeMap<&'a Name, Ino>> {
+    fn surviving_names(
+        &self,
+        lasting: Option<&[u8]>,
+        rng: &mut Rng,
+    ) -> HashMap<Ino, BTreeMap<&'a Name, Ino>> {
         let total = self.steps.len();
-        let mut keep: Vec<bool> = self.steps.iter().map(|step| step.durable).collect();
+        let lasts = |step: &Step| lasting == Some(step.top.as_slice());
+        let mut keep: Vec<bool> = self.steps.iter().map(|step| step.durable || lasts(step)).collect();
         let prefix = match rng.below(4) {
             0 => self.settled,
             1 => total,
@@ -230,10 +255,18 @@ impl<'a> Cutter<'a> {
         tree
     }
 
-    fn surviving_bytes(&self, ino: Ino, rng: &mut Rng) -> Sparse {
+    fn surviving_bytes(&self, ino: Ino, lasts: bool, rng: &mut Rng) -> Sparse {
         let Some(file) = self.files.get(&ino) else { return Sparse::default() };
-        let tear = Tear::choose(file.pending.len(), rng);
         let mut out = file.durable.clone();
+        if lasts {
+            let changes = file.pending.iter().filter_map(|index| match &self.log[*index] {
+                Event::Data { change, .. } => Some(change),
+                _ => None,
+            });
+            changes.for_each(|change| change.apply(&mut out));
+            return out;
+        }
+        let tear = Tear::choose(file.pending.len(), rng);
         for (nth, index) in file.pending.iter().enumerate() {
             let Event::Data { change, .. } = &self.log[*index] else { continue };
             match change {

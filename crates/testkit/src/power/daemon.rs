@@ -47,6 +47,14 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// What the program did wrong, in words.
+    ///
+    /// # Errors
+    /// The trouble itself, if it is the test's own.
+    pub fn into_finding(self) -> Result<String, Self> {
+        if matches!(self, Self::Io { .. }) { Err(self) } else { Ok(self.to_string()) }
+    }
+
     /// The closure that says what was tried on `path`.
     pub fn io<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Self + 'a {
         move |error| Self::Io { what, path: path.to_owned(), error }
@@ -67,13 +75,34 @@ pub struct Program {
 }
 
 impl Program {
-    /// `create VOLUME`.
+    /// `create VOLUME`, with its data in the directory `store` where there is one.
     ///
     /// # Errors
     /// When it fails or hangs.
-    pub fn create(&self, volume: &Path) -> Result<(), Trouble> {
-        let options = self.create_options.iter().map(OsStr::new);
+    pub fn create(&self, volume: &Path, store: Option<&Path>) -> Result<(), Trouble> {
+        let store = store.map(|dir| format!("--store={}", url(dir)));
+        let options = self.create_options.iter().chain(&store).map(OsStr::new);
         self.call([OsStr::new("create"), volume.as_os_str()].into_iter().chain(options)).map(|_| ())
+    }
+
+    /// `create VOLUME --recover-from` the directory `store`, with the copy of its key where it is encrypted.
+    ///
+    /// # Errors
+    /// When it fails or hangs.
+    pub fn recover(&self, volume: &Path, store: &Path, key: Option<&Path>) -> Result<(), Trouble> {
+        let from = format!("--recover-from={}", url(store));
+        let key = key.map(|key| format!("--key={}", key.display()));
+        let options = [from].into_iter().chain(key).collect::<Vec<_>>();
+        let options = options.iter().map(OsStr::new);
+        self.call([OsStr::new("create"), volume.as_os_str()].into_iter().chain(options)).map(|_| ())
+    }
+
+    /// `gc` of what is mounted at `at`: everything is sealed, stored and checkpointed, and what is mostly garbage compacted.
+    ///
+    /// # Errors
+    /// When it fails or hangs.
+    pub fn collect(&self, at: &Path) -> Result<(), Trouble> {
+        self.call([OsStr::new("gc"), at.as_os_str()]).map(|_| ())
     }
 
     /// `fsck VOLUME`; the volume may be mounted.
@@ -164,6 +193,10 @@ impl Program {
         let told = told.get(told.len().saturating_sub(2000)..).unwrap_or_default();
         String::from_utf8_lossy(told).trim().to_owned()
     }
+}
+
+fn url(dir: &Path) -> String {
+    format!("file://{}", dir.display())
 }
 
 /// A process that serves a mount. Dropped, it is killed and its mount detached.

@@ -45,6 +45,8 @@ struct Node {
     links: u32,
     opens: u32,
     bytes: Sparse,
+    /// Space that was allocated up to here without a change of the length.
+    reserved: u64,
     entries: BTreeMap<Name, Ino>,
     parent: Ino,
 }
@@ -60,6 +62,7 @@ impl Node {
             links: 0,
             opens: 0,
             bytes: Sparse::default(),
+            reserved: 0,
             entries: BTreeMap::new(),
             parent,
         }
@@ -71,6 +74,11 @@ struct State {
     nodes: HashMap<Ino, Node>,
     next: Ino,
     log: Vec<Event>,
+    /// Whether each directory of the root stands for a disk of its own.
+    parted: bool,
+    /// Bytes that all files together may have, by their lengths.
+    room: u64,
+    used: u64,
 }
 
 /// A disk in memory. All operations are atomic and ordered; any thread may call any of them.
@@ -83,12 +91,40 @@ pub struct Disk {
 impl Default for Disk {
     fn default() -> Self {
         let root = Node { links: 1, ..Node::new(Kind::Directory, 0o755, ROOT) };
-        let state = State { nodes: HashMap::from([(ROOT, root)]), next: ROOT + 1, log: Vec::new() };
+        let state = State {
+            nodes: HashMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            log: Vec::new(),
+            parted: false,
+            room: u64::MAX,
+            used: 0,
+        };
         Self { state: Mutex::new(state), points: AtomicU64::new(0) }
     }
 }
 
 impl Disk {
+    /// Several disks with one log: what is in one directory of the root cannot be linked or moved to another, as across devices.
+    #[must_use]
+    pub fn parted() -> Self {
+        let disk = Self::default();
+        disk.state().parted = true;
+        disk
+    }
+
+    /// From now on all files together may have only this many bytes more, counted by their lengths: what would make one longer than that is
+    /// refused. What changes bytes that a file has, or makes it shorter, is not.
+    pub fn limit(&self, more: u64) {
+        let mut state = self.state();
+        state.room = state.used.saturating_add(more);
+    }
+
+    /// Bytes that may be added before the disk is full.
+    pub fn free(&self) -> u64 {
+        let state = self.state();
+        state.room.saturating_sub(state.used)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,7 +202,7 @@ impl Disk {
     /// Gives `ino` one more name.
     ///
     /// # Errors
-    /// `EXIST` when the name is taken, `PERM` for a directory.
+    /// `EXIST` when the name is taken, `PERM` for a directory, `XDEV` between disks.
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<(), Errno> {
         let mut state = self.state();
         if state.directory(dir)?.entries.contains_key(name) {
@@ -176,6 +212,9 @@ impl Disk {
         if node.kind == Kind::Directory {
             return Err(Errno::PERM);
         }
+        let parent = node.parent;
+        state.check_one_disk(parent, dir)?;
+        let node = state.nodes.get_mut(&ino).ok_or(Errno::NOENT)?;
         node.links += 1;
         state.set(dir, name, Some(ino));
         let slot = Slot { dir, name: name.to_vec(), old: None, new: Some(ino) };
@@ -201,7 +240,7 @@ impl Disk {
     /// Renames, replacing what `to` names unless `no_replace`; with `exchange` the two change places.
     ///
     /// # Errors
-    /// As `renameat2`: `NOENT`, `EXIST`, `ISDIR`, `NOTDIR`, `NOTEMPTY`, and `INVAL` for a directory moved below itself.
+    /// As `renameat2`: `NOENT`, `EXIST`, `ISDIR`, `NOTDIR`, `NOTEMPTY`, `INVAL` for a directory moved below itself, `XDEV` between disks.
     pub fn rename(
         &self,
         from: (Ino, &[u8]),
@@ -211,6 +250,7 @@ impl Disk {
     ) -> Result<(), Errno> {
         let mut state = self.state();
         let moved = *state.directory(from.0)?.entries.get(from.1).ok_or(Errno::NOENT)?;
+        state.check_one_disk(from.0, to.0)?;
         let target = state.directory(to.0)?.entries.get(to.1).copied();
         let is_directory = state.is_directory(moved);
         match target {
@@ -267,19 +307,47 @@ impl Disk {
     /// Changes a file's bytes or length; with `sync` the file is durable when this returns, as under `O_SYNC`.
     ///
     /// # Errors
-    /// `NOENT` when there is no such inode, `INVAL` when it is not a file.
+    /// `NOENT` when there is no such inode, `INVAL` when it is not a file, `NOSPC` when there is no room.
     pub fn change(&self, ino: Ino, change: Change, sync: bool) -> Result<(), Errno> {
         let mut state = self.state();
         let node = state.nodes.get_mut(&ino).ok_or(Errno::NOENT)?;
         if node.kind != Kind::File {
             return Err(Errno::INVAL);
         }
+        let before = node.space();
+        let kept = if matches!(change, Change::SetLen(_)) { 0 } else { node.reserved };
+        let after = change.len_after(node.bytes.len()).max(kept);
+        let used = state.used.saturating_sub(before).saturating_add(after);
+        if after > before && used > state.room {
+            return Err(Errno::NOSPC);
+        }
+        state.used = used;
+        let node = state.nodes.get_mut(&ino).ok_or(Errno::NOENT)?;
+        node.reserved = kept;
         change.apply(&mut node.bytes);
         node.modified = SystemTime::now();
         self.record(&mut state, Event::Data { ino, change });
         if sync {
             self.record(&mut state, Event::SyncFile(ino));
         }
+        Ok(())
+    }
+
+    /// Allocates space up to `end` of a file without a change of its length. No point of its own: a cut does not know of it.
+    ///
+    /// # Errors
+    /// `NOENT` when there is no such inode, `NOSPC` when there is no room.
+    pub fn reserve(&self, ino: Ino, end: u64) -> Result<(), Errno> {
+        let mut state = self.state();
+        let node = state.nodes.get(&ino).ok_or(Errno::NOENT)?;
+        let more = end.saturating_sub(node.space());
+        let used = state.used.saturating_add(more);
+        if more > 0 && used > state.room {
+            return Err(Errno::NOSPC);
+        }
+        state.used = used;
+        let node = state.nodes.get_mut(&ino).ok_or(Errno::NOENT)?;
+        node.reserved = node.reserved.max(end);
         Ok(())
     }
 
@@ -332,18 +400,29 @@ impl Disk {
 
     /// Counts one handle less.
     pub fn closed(&self, ino: Ino) {
-        if let Some(node) = self.state().nodes.get_mut(&ino) {
+        let mut state = self.state();
+        if let Some(node) = state.nodes.get_mut(&ino) {
             node.opens = node.opens.saturating_sub(1);
-            node.drop_if_dead();
+            let freed = node.drop_if_dead();
+            state.used = state.used.saturating_sub(freed);
         }
     }
 }
 
 impl Node {
-    fn drop_if_dead(&mut self) {
-        if self.links == 0 && self.opens == 0 {
-            self.bytes = Sparse::default();
+    /// Gives up the bytes of a file without names and handles, and says how many.
+    fn drop_if_dead(&mut self) -> u64 {
+        if self.links > 0 || self.opens > 0 {
+            return 0;
         }
+        let freed = self.space();
+        (self.bytes, self.reserved) = (Sparse::default(), 0);
+        freed
+    }
+
+    /// Bytes that it takes on a disk.
+    fn space(&self) -> u64 {
+        self.bytes.len().max(self.reserved)
     }
 }
 
@@ -373,7 +452,8 @@ impl State {
     fn unlinked(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.links = node.links.saturating_sub(1);
-            node.drop_if_dead();
+            let freed = node.drop_if_dead();
+            self.used = self.used.saturating_sub(freed);
         }
     }
 
@@ -386,6 +466,19 @@ impl State {
             (true, true) if !node.entries.is_empty() => Err(Errno::NOTEMPTY),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses what would lie on two disks.
+    fn check_one_disk(&self, one: Ino, other: Ino) -> Result<(), Errno> {
+        if self.parted && self.top(one) != self.top(other) { Err(Errno::XDEV) } else { Ok(()) }
+    }
+
+    /// The directory of the root that `dir` is or lies in; the root for itself.
+    fn top(&self, mut dir: Ino) -> Ino {
+        while let Some(node) = self.nodes.get(&dir).filter(|node| node.parent != ROOT) {
+            dir = node.parent;
+        }
+        dir
     }
 
     fn is_below(&self, mut dir: Ino, ancestor: Ino) -> bool {

@@ -48,7 +48,7 @@ pub enum Op {
     },
     /// One more name for a file.
     Link {
-        /// A name it has.
+        /// A name it has; empty for one that was made without a name.
         from: String,
         /// The name it gets.
         to: String,
@@ -89,6 +89,15 @@ pub enum Op {
         /// What changed.
         change: Change,
     },
+    /// An attribute of a file set or removed: an extended one by its name, or the permission bits as [`MODE`](super::observe::MODE).
+    Attribute {
+        /// The file.
+        file: FileId,
+        /// Its name.
+        name: String,
+        /// Its value; none when it is removed.
+        value: Option<Vec<u8>>,
+    },
     /// A record appended to the file that all threads append to.
     Append {
         /// Its number among this thread's records, from 0.
@@ -117,6 +126,7 @@ impl Op {
         !matches!(
             self,
             Self::Data { .. }
+                | Self::Attribute { .. }
                 | Self::Append { .. }
                 | Self::SyncFile { .. }
                 | Self::SyncAppended
@@ -173,9 +183,33 @@ pub struct History {
     pub inodes: HashMap<FileId, u64>,
     /// Operations that failed though nothing was wrong.
     pub failures: Vec<String>,
+    /// The first thread of each group after the first one. A group is what one crew did: on another machine, or after a crash.
+    pub groups: Vec<usize>,
 }
 
 impl History {
+    /// Adds what another crew did, whose threads are numbered on from those here.
+    pub fn extend(&mut self, other: Self) {
+        self.groups.push(self.threads.len());
+        let first = self.threads.len();
+        self.groups.extend(other.groups.iter().map(|start| start + first));
+        self.threads.extend(other.threads);
+        self.inodes.extend(other.inodes);
+        self.failures.extend(other.failures);
+    }
+
+    /// The group of a thread, from 0.
+    #[must_use]
+    pub fn group(&self, thread: usize) -> usize {
+        self.groups.iter().filter(|start| **start <= thread).count()
+    }
+
+    /// The thread that sets up for a group.
+    #[must_use]
+    pub fn first_of_group(&self, group: usize) -> usize {
+        group.checked_sub(1).and_then(|at| self.groups.get(at)).copied().unwrap_or(0)
+    }
+
     /// How many operations there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -189,16 +223,39 @@ impl History {
     }
 }
 
-/// The moment at which the power went.
+/// The moment at which the power went, for one group of threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// How many events the disk still took; `u64::MAX` when everything below survived, as in a kill.
     pub point: u64,
+    /// What must be there.
+    pub promise: Promise,
+}
+
+/// What must be there after a crash, besides a prefix without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// What had been synced.
+    Synced,
+    /// What had been answered before this point, synced or not; nothing for 0. And what a clean unmount had settled.
+    Before(u64),
 }
 
 impl Moment {
     /// The moment after everything, for a process that was killed above a disk that stayed.
-    pub const END: Self = Self { point: u64::MAX };
+    pub const END: Self = Self::cut(u64::MAX);
+
+    /// A cut at `point` after which all that was synced must be there.
+    #[must_use]
+    pub const fn cut(point: u64) -> Self {
+        Self { point, promise: Promise::Synced }
+    }
+
+    /// Whether the operation, a sync, had been answered, and what it covers must be there.
+    #[must_use]
+    pub fn binds(&self, record: &Record) -> bool {
+        self.promise == Promise::Synced && self.acknowledged(record)
+    }
 
     /// Whether the operation may have left something.
     #[must_use]
@@ -218,12 +275,20 @@ pub struct Clock<'a> {
     sequence: AtomicU64,
     points: Box<dyn Fn() -> u64 + Send + Sync + 'a>,
     killed: AtomicBool,
+    excused: AtomicBool,
+    full: AtomicBool,
 }
 
 impl<'a> Clock<'a> {
     /// A clock whose points are what `points` returns.
     pub fn new(points: impl Fn() -> u64 + Send + Sync + 'a) -> Self {
-        Self { sequence: AtomicU64::new(0), points: Box::new(points), killed: AtomicBool::new(false) }
+        Self {
+            sequence: AtomicU64::new(0),
+            points: Box::new(points),
+            killed: AtomicBool::new(false),
+            excused: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+        }
     }
 
     /// This moment.
@@ -241,6 +306,27 @@ impl<'a> Clock<'a> {
     /// Says that what the workload runs on is about to go: failures from here on are expected.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::SeqCst);
+    }
+
+    /// Says that operations may fail from here on, and that those which do not are to go on: another machine takes over.
+    pub fn excuse(&self) {
+        self.excused.store(true, Ordering::SeqCst);
+    }
+
+    /// Says that the disk may become full: what needs space may fail for that reason.
+    pub fn may_be_full(&self) {
+        self.full.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether this error is one of a disk that may be full.
+    pub fn is_full(&self, error: &std::io::Error) -> bool {
+        self.full.load(Ordering::SeqCst)
+            && error.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error())
+    }
+
+    /// Whether a failure is expected.
+    pub fn excused(&self) -> bool {
+        self.killed() || self.excused.load(Ordering::SeqCst)
     }
 
     /// Whether [`Clock::kill`] was called.

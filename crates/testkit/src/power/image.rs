@@ -52,6 +52,30 @@ impl Image {
         self.names.iter().map(|(path, ..)| String::from_utf8_lossy(path).into_owned())
     }
 
+    /// Whether there is anything at `path`.
+    #[must_use]
+    pub fn has_name(&self, path: &str) -> bool {
+        self.names.iter().any(|(name, ..)| name == path.as_bytes())
+    }
+
+    /// What is at the name `top` in the root, or below it, alone; or all but that, unless `inside`.
+    #[must_use]
+    pub fn part(&self, top: &str, inside: bool) -> Self {
+        let is_inside = |path: &[u8]| {
+            path.strip_prefix(top.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let names = self.names.iter().filter(|(path, ..)| is_inside(path) == inside).cloned().collect();
+        Self { names, bytes: self.bytes.clone() }
+    }
+
+    /// Adds what is in `other`, which has no name and no file in common with this one.
+    pub fn join(&mut self, other: &Self) {
+        self.names.extend(other.names.iter().cloned());
+        let own: std::collections::HashSet<Ino> = other.names.iter().map(|(_, ino, _)| *ino).collect();
+        let bytes = other.bytes.iter().filter(|(ino, _)| own.contains(ino));
+        self.bytes.extend(bytes.map(|(ino, bytes)| (*ino, bytes.clone())));
+    }
+
     /// Bytes of all files together.
     #[must_use]
     pub fn size(&self) -> u64 {

@@ -344,10 +344,11 @@ impl Filesystem for Served {
 
     fn statfs(&self, _: &Request, _: u64) -> Result<StatFs> {
         let blocks = 1 << 28;
+        let free = (self.disk.free() / 4096).min(blocks);
         Ok(StatFs {
             blocks,
-            bfree: blocks,
-            bavail: blocks,
+            bfree: free,
+            bavail: free,
             files: blocks,
             ffree: blocks,
             bsize: 4096,
@@ -370,6 +371,8 @@ impl Filesystem for Served {
         let end = args.offset.saturating_add(args.length);
         if mode & libc::FALLOC_FL_KEEP_SIZE == 0 && end > len {
             self.disk.change(ino, Change::SetLen(end), false)?;
+        } else if !zeroes {
+            self.disk.reserve(ino, end)?;
         }
         Ok(())
     }

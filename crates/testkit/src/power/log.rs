@@ -98,6 +98,16 @@ impl Event {
 }
 
 impl Change {
+    /// The length of a file of `len` bytes after the change.
+    #[must_use]
+    pub fn len_after(&self, len: u64) -> u64 {
+        match self {
+            Self::Write { offset, data } => len.max(offset.saturating_add(data.len() as u64)),
+            Self::SetLen(len) => *len,
+            Self::Zero { .. } => len,
+        }
+    }
+
     /// Does the change to `file` in full.
     pub fn apply(&self, file: &mut super::sparse::Sparse) {
         match self {

@@ -20,11 +20,11 @@ pub(crate) fn parent(path: &str) -> &str {
 }
 
 /// The thread that a name belongs to; none for one that no workload makes.
-fn owner(path: &str) -> Option<usize> {
+fn owner(history: &History, path: &str) -> Option<usize> {
     let number = |text: &str| text.strip_prefix('t')?.parse().ok().filter(|number| *number > 0);
     match path.split_once('/') {
         None if path == "shared" => Some(0),
-        None => number(path).map(|_: usize| 0),
+        None => number(path).map(|thread| history.first_of_group(history.group(thread))),
         Some(("shared", "log")) => Some(0),
         Some(("shared", name)) => number(name.split_once('-')?.0),
         Some((base, _)) => number(base),
@@ -32,8 +32,8 @@ fn owner(path: &str) -> Option<usize> {
 }
 
 /// Names that are seen though no thread can have made them.
-pub(crate) fn strangers(seen: &Observed) -> Vec<String> {
-    let unknown = seen.entries.keys().filter(|path| owner(path).is_none());
+pub(crate) fn strangers(history: &History, seen: &Observed) -> Vec<String> {
+    let unknown = seen.entries.keys().filter(|path| owner(history, path).is_none());
     unknown.map(|path| format!("/{path} is there though nothing made it")).collect()
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Matcher<'a> {
 
 impl<'a> Matcher<'a> {
     pub fn new(thread: usize, history: &'a History, seen: &'a Observed) -> Self {
-        let own = seen.entries.iter().filter(|(path, _)| owner(path) == Some(thread));
+        let own = seen.entries.iter().filter(|(path, _)| owner(history, path) == Some(thread));
         let seen: BTreeMap<&str, &Entry> = own.map(|(path, entry)| (path.as_str(), entry)).collect();
         let wrong = seen.keys().map(|path| (*path).to_owned()).collect();
         Self { thread, history, seen, model: BTreeMap::new(), wrong }

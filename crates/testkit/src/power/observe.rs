@@ -5,6 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::{lgetxattr, llistxattr};
+use rustix::io::Errno;
+
+/// The name under which permission bits are among the attributes.
+pub const MODE: &str = "mode";
+
 /// One name that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
@@ -18,6 +24,8 @@ pub enum Entry {
         links: u64,
         /// All its bytes.
         bytes: Vec<u8>,
+        /// Its extended attributes and its permission bits.
+        attributes: BTreeMap<String, Vec<u8>>,
     },
     /// A symbolic link and its target.
     Symlink(String),
@@ -82,8 +90,27 @@ fn read_entry(place: &Path) -> std::io::Result<Entry> {
             let told = format!("stat says {} bytes, reading gives {}", meta.len(), bytes.len());
             return Err(std::io::Error::other(told));
         }
-        Entry::File { inode: meta.ino(), links: meta.nlink(), bytes }
+        let mut attributes = extended(place)?;
+        attributes.insert(MODE.to_owned(), (meta.mode() & 0o7777).to_le_bytes().to_vec());
+        Entry::File { inode: meta.ino(), links: meta.nlink(), bytes, attributes }
     } else {
         Entry::Other
     })
+}
+
+/// The extended attributes of a file; none where there can be none.
+fn extended(place: &Path) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut names = vec![0; 64 << 10];
+    let len = match llistxattr(place, names.as_mut_slice()) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(found),
+        len => len?,
+    };
+    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 64 << 10];
+        let len = lgetxattr(place, name, value.as_mut_slice())?;
+        value.truncate(len);
+        found.insert(String::from_utf8_lossy(name).into_owned(), value);
+    }
+    Ok(found)
 }

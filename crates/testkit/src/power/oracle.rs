@@ -15,22 +15,29 @@
 
 use std::collections::HashMap;
 
-use super::history::{History, Moment, Op, Record};
+use super::history::{History, Moment, Op, Promise, Record};
 use super::names::{self, Matcher};
 use super::observe::{Entry, Observed};
 use super::pattern::{self, APPEND_LEN, FileId};
 use super::pieces::{Piece, compare, split};
 use super::workload::APPENDED;
 
-/// Judges what is seen. Each finding is one sentence; none means that all is as promised.
+/// Judges what is seen, with the moment at which each group of threads was cut off; groups without one have not begun. Each finding is one
+/// sentence; none means that all is as promised.
 #[must_use]
-pub fn judge(history: &History, moment: Moment, seen: &Observed) -> Vec<String> {
+pub fn judge(history: &History, moments: &[Moment], seen: &Observed) -> Vec<String> {
     let mut findings = seen.unreadable.clone();
-    findings.extend(names::strangers(seen));
-    let settled = settled(history, moment);
-    let tracks: Vec<Track<'_>> =
-        history.threads.iter().map(|records| Track::new(records, moment, settled)).collect();
-    let floors = floors(&tracks, moment, settled);
+    findings.extend(names::strangers(history, seen));
+    let settled: Vec<u64> =
+        (0..).zip(moments).map(|(group, moment)| settled(history, group, *moment)).collect();
+    let tracks: Vec<Track<'_>> = (0..)
+        .zip(&history.threads)
+        .filter_map(|(thread, records)| {
+            let group = history.group(thread);
+            Some(Track::new(group, records, *moments.get(group)?, *settled.get(group)?))
+        })
+        .collect();
+    let floors = floors(&tracks);
     match prefixes(history, &tracks, &floors, seen) {
         Ok(kept) => {
             for (track, kept) in tracks.iter().zip(&kept) {
@@ -39,19 +46,29 @@ pub fn judge(history: &History, moment: Moment, seen: &Observed) -> Vec<String> 
         }
         Err(told) => findings.extend(told),
     }
-    findings.extend(judge_appended(&tracks, moment, settled, seen));
+    findings.extend(judge_appended(&tracks, seen));
     findings
 }
 
-/// The sequence at which the last clean unmount began: what was answered before is durable.
-fn settled(history: &History, moment: Moment) -> u64 {
-    let all = history.threads.iter().flatten();
-    let unmounts = all.filter(|record| matches!(record.op, Op::SyncAll) && moment.acknowledged(record));
-    unmounts.map(|record| record.start.sequence).max().unwrap_or(0)
+/// The sequence at which the last clean unmount of a group began: what the group had been answered before is durable. Likewise what had been
+/// answered before the point that the promise names.
+fn settled(history: &History, group: usize, moment: Moment) -> u64 {
+    let own = (0..).zip(&history.threads).filter(|(thread, _)| history.group(*thread) == group);
+    let all: Vec<&Record> = own.flat_map(|(_, records)| records).collect();
+    let unmounts = all.iter().filter(|r| matches!(r.op, Op::SyncAll) && moment.acknowledged(r));
+    let unmounted = unmounts.map(|record| record.start.sequence).max().unwrap_or(0);
+    let Promise::Before(point) = moment.promise else { return unmounted };
+    // Sequences rise a little before points do: those below the first one beyond the point are all before it.
+    let beyond = all.iter().flat_map(|r| [Some(r.start), r.end]).flatten().filter(|at| at.point > point);
+    let first = beyond.map(|at| at.sequence).min().unwrap_or(u64::MAX);
+    unmounted.max(if point == 0 { 0 } else { first })
 }
 
 /// One thread's started operations, sorted by what they concern.
 struct Track<'a> {
+    group: usize,
+    moment: Moment,
+    settled: u64,
     records: Vec<&'a Record>,
     /// The operations in the order of names.
     naming: Vec<&'a Record>,
@@ -68,25 +85,32 @@ struct FileTrack<'a> {
 }
 
 impl<'a> Track<'a> {
-    fn new(records: &'a [Record], moment: Moment, settled: u64) -> Self {
+    fn new(group: usize, records: &'a [Record], moment: Moment, settled: u64) -> Self {
         let records: Vec<&Record> = records.iter().take_while(|record| moment.started(record)).collect();
-        let mut track = Self { records, naming: Vec::new(), files: HashMap::new() };
+        let mut track = Self { group, moment, settled, records, naming: Vec::new(), files: HashMap::new() };
         for record in track.records.clone() {
-            track.take(record, moment, settled);
+            track.take(record);
         }
         track
     }
 
-    fn take(&mut self, record: &'a Record, moment: Moment, settled: u64) {
+    fn take(&mut self, record: &'a Record) {
         match &record.op {
             Op::Data { file, change } => {
                 let track = self.files.entry(*file).or_default();
                 split(change, &mut track.pieces);
-                if record.end.is_some_and(|end| end.sequence < settled) {
+                if record.end.is_some_and(|end| end.sequence < self.settled) {
                     track.synced = track.pieces.len();
                 }
             }
-            Op::SyncFile { file } if moment.acknowledged(record) => {
+            Op::Attribute { file, name, value } => {
+                let track = self.files.entry(*file).or_default();
+                track.pieces.push(Piece::Attribute { name, value: value.as_deref() });
+                if record.end.is_some_and(|end| end.sequence < self.settled) {
+                    track.synced = track.pieces.len();
+                }
+            }
+            Op::SyncFile { file } if self.moment.binds(record) => {
                 let track = self.files.entry(*file).or_default();
                 track.synced = track.pieces.len();
             }
@@ -114,8 +138,8 @@ impl<'a> Track<'a> {
 }
 
 /// How many operations on names of each thread must have survived because something that needs them was synced.
-fn floors(tracks: &[Track<'_>], moment: Moment, settled: u64) -> Vec<usize> {
-    let mut floors: Vec<usize> = tracks.iter().map(|track| track.answered_before(settled)).collect();
+fn floors(tracks: &[Track<'_>]) -> Vec<usize> {
+    let mut floors: Vec<usize> = tracks.iter().map(|track| track.answered_before(track.settled)).collect();
     for (own, track) in tracks.iter().enumerate() {
         let mut named: HashMap<FileId, usize> = HashMap::new();
         let mut place = 0;
@@ -127,11 +151,12 @@ fn floors(tracks: &[Track<'_>], moment: Moment, settled: u64) -> Vec<usize> {
                 }
             }
             match &record.op {
-                Op::SyncFile { file } if moment.acknowledged(record) => {
+                Op::SyncFile { file } if track.moment.binds(record) => {
                     floors[own] = floors[own].max(named.get(file).copied().unwrap_or(0));
                 }
-                Op::SyncDirectory { path } if moment.acknowledged(record) => {
-                    for (floor, other) in floors.iter_mut().zip(tracks) {
+                Op::SyncDirectory { path } if track.moment.binds(record) => {
+                    let both = floors.iter_mut().zip(tracks);
+                    for (floor, other) in both.filter(|(_, other)| other.group == track.group) {
                         let before = other.answered_before(record.start.sequence);
                         let inside =
                             |r: &&Record| r.op.names().iter().any(|name| names::parent(name) == path);
@@ -180,7 +205,8 @@ fn prefixes(
         let before = needed.clone();
         for (track, count) in tracks.iter().zip(&kept) {
             let Some(last) = count.checked_sub(1).and_then(|at| track.naming.get(at)) else { continue };
-            for (need, other) in needed.iter_mut().zip(tracks) {
+            let both = needed.iter_mut().zip(tracks);
+            for (need, other) in both.filter(|(_, other)| other.group == track.group) {
                 *need = (*need).max(other.answered_before(last.start.sequence));
             }
         }
@@ -213,14 +239,14 @@ fn judge_files(history: &History, track: &Track<'_>, kept: usize, seen: &Observe
         let visible = own.visible.iter().filter(|(place, _)| *place < kept).map(|(_, pieces)| *pieces).max();
         let floor = own.synced.max(visible.unwrap_or(0));
         for path in &paths {
-            let Some(Entry::File { links, bytes, .. }) = seen.entries.get(path) else { continue };
+            let Some(Entry::File { links, bytes, attributes, .. }) = seen.entries.get(path) else { continue };
             if path == APPENDED {
                 continue;
             }
             if *links != paths.len() as u64 {
                 findings.push(format!("/{path} has {} names and says {links}", paths.len()));
             }
-            if let Err(told) = compare(&own.pieces, floor, bytes) {
+            if let Err(told) = compare(&own.pieces, floor, bytes, attributes) {
                 let why = if own.synced >= floor { "synced" } else { "written before it became visible" };
                 let inode = history.inodes.get(&file).copied().unwrap_or(0);
                 let name = format!("/{path} (file {}.{}, inode {inode})", file.thread, file.number);
@@ -233,7 +259,9 @@ fn judge_files(history: &History, track: &Track<'_>, kept: usize, seen: &Observe
 }
 
 /// The file to which all append: whole records only, each thread's in order, and none before one that had ended when it began.
-fn judge_appended(tracks: &[Track<'_>], moment: Moment, settled: u64, seen: &Observed) -> Vec<String> {
+/// Only the first group appends.
+fn judge_appended(tracks: &[Track<'_>], seen: &Observed) -> Vec<String> {
+    let Some(Track { moment, settled, .. }) = tracks.first() else { return Vec::new() };
     let appends: Vec<Vec<&Record>> = tracks
         .iter()
         .map(|track| track.records.iter().copied().filter(|r| matches!(r.op, Op::Append { .. })).collect())
@@ -270,8 +298,8 @@ fn judge_appended(tracks: &[Track<'_>], moment: Moment, settled: u64, seen: &Obs
         there[thread] += 1;
     }
     let syncs = tracks.iter().flat_map(|track| &track.records);
-    let syncs = syncs.filter(|r| matches!(r.op, Op::SyncAppended) && moment.acknowledged(r));
-    for sequence in syncs.map(|sync| sync.start.sequence).chain([settled]) {
+    let syncs = syncs.filter(|r| matches!(r.op, Op::SyncAppended) && moment.binds(r));
+    for sequence in syncs.map(|sync| sync.start.sequence).chain([*settled]) {
         for (thread, (appends, there)) in appends.iter().zip(&there).enumerate() {
             let needed = answered(appends, sequence);
             if needed > *there {

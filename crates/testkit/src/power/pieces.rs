@@ -1,6 +1,9 @@
 //! A file's bytes after a crash: whether they are what some prefix of its writes gives.
 
+use std::collections::BTreeMap;
+
 use super::log::Change;
+use super::observe::MODE;
 use super::pattern;
 
 const PAGE: u64 = 4096;
@@ -11,7 +14,11 @@ pub(crate) enum Piece<'a> {
     Write { offset: u64, data: &'a [u8] },
     SetLen(u64),
     Zero { offset: u64, len: u64 },
+    Attribute { name: &'a str, value: Option<&'a [u8]> },
 }
+
+/// Attributes as they are seen.
+pub(crate) type Attributes = BTreeMap<String, Vec<u8>>;
 
 /// Appends the pieces of `change`: a write falls into pages, because the kernel may ask for it in several requests.
 pub(crate) fn split<'a>(change: &'a Change, pieces: &mut Vec<Piece<'a>>) {
@@ -30,12 +37,16 @@ pub(crate) fn split<'a>(change: &'a Change, pieces: &mut Vec<Piece<'a>>) {
     }
 }
 
-/// Compares `seen` with what each prefix of `pieces` gives that has at least `floor` of them.
+/// Compares `seen` and the attributes seen with what each prefix of `pieces` gives that has at least `floor` of them.
 ///
 /// The error says how the nearest prefix differs.
-pub(crate) fn compare(pieces: &[Piece<'_>], floor: usize, seen: &[u8]) -> Result<(), String> {
-    let mut model =
-        Bytes { bytes: Vec::new(), len: 0, wrong: seen.iter().filter(|b| **b != 0).count(), seen };
+pub(crate) fn compare(
+    pieces: &[Piece<'_>],
+    floor: usize,
+    seen: &[u8],
+    attributes: &Attributes,
+) -> Result<(), String> {
+    let mut model = Bytes::new(seen, attributes);
     let mut earlier = model.matches().then_some(0);
     if floor == 0 && earlier.is_some() {
         return Ok(());
@@ -50,7 +61,10 @@ pub(crate) fn compare(pieces: &[Piece<'_>], floor: usize, seen: &[u8]) -> Result
             }
             earlier = Some(count);
         }
-        let distance = model.wrong.saturating_add(model.bytes_of_len_difference());
+        let distance = model
+            .wrong
+            .saturating_add(model.bytes_of_len_difference())
+            .saturating_add(model.wrong_attributes);
         if count >= floor && distance < nearest.0 {
             nearest = (distance, count);
         }
@@ -58,11 +72,12 @@ pub(crate) fn compare(pieces: &[Piece<'_>], floor: usize, seen: &[u8]) -> Result
     if let Some(count) = earlier {
         return Err(format!("it has {} bytes, as after {count} of its {} writes", seen.len(), pieces.len()));
     }
-    Err(describe(pieces, if nearest.0 == usize::MAX { floor } else { nearest.1 }, seen))
+    Err(describe(pieces, if nearest.0 == usize::MAX { floor } else { nearest.1 }, seen, attributes))
 }
 
-fn describe(pieces: &[Piece<'_>], count: usize, seen: &[u8]) -> String {
-    let mut model = Bytes { bytes: Vec::new(), len: 0, wrong: 0, seen: &[] };
+fn describe(pieces: &[Piece<'_>], count: usize, seen: &[u8], attributes: &Attributes) -> String {
+    let none = Attributes::new();
+    let mut model = Bytes::new(&[], &none);
     for piece in &pieces[..count] {
         model.apply(piece);
     }
@@ -75,7 +90,8 @@ fn describe(pieces: &[Piece<'_>], count: usize, seen: &[u8]) -> String {
             pattern::describe(seen, at),
             pattern::describe(&expected, at)
         ),
-        None => format!("its length should be {}", expected.len()),
+        None if expected.len() != seen.len() => format!("its length should be {}", expected.len()),
+        None => format!("its attributes are {attributes:?}, they should be {:?}", model.attributes),
     };
     format!(
         "its {} bytes are those of no prefix of its {} writes; compared with the nearest ({count}): {place}",
@@ -90,19 +106,52 @@ struct Bytes<'a> {
     len: u64,
     wrong: usize,
     seen: &'a [u8],
+    attributes: BTreeMap<&'a str, &'a [u8]>,
+    seen_attributes: &'a Attributes,
+    /// Attributes that differ.
+    wrong_attributes: usize,
 }
 
-impl Bytes<'_> {
+impl<'a> Bytes<'a> {
+    fn new(seen: &'a [u8], seen_attributes: &'a Attributes) -> Self {
+        Self {
+            bytes: Vec::new(),
+            len: 0,
+            wrong: seen.iter().filter(|byte| **byte != 0).count(),
+            seen,
+            attributes: BTreeMap::new(),
+            seen_attributes,
+            wrong_attributes: seen_attributes.keys().filter(|name| *name != MODE).count(),
+        }
+    }
+
     fn matches(&self) -> bool {
-        self.wrong == 0 && self.len == self.seen.len() as u64
+        self.wrong == 0 && self.len == self.seen.len() as u64 && self.wrong_attributes == 0
+    }
+
+    /// Whether an attribute is as seen. Permission bits that nobody set may be any.
+    fn attribute_is_wrong(&self, name: &str) -> bool {
+        match (self.attributes.get(name), self.seen_attributes.get(name)) {
+            (None, _) if name == MODE => false,
+            (own, seen) => own.copied() != seen.map(Vec::as_slice),
+        }
     }
 
     fn bytes_of_len_difference(&self) -> usize {
         index(self.len.abs_diff(self.seen.len() as u64))
     }
 
-    fn apply(&mut self, piece: &Piece<'_>) {
+    fn apply(&mut self, piece: &Piece<'a>) {
         match piece {
+            Piece::Attribute { name, value } => {
+                let before = self.attribute_is_wrong(name);
+                match value {
+                    Some(value) => self.attributes.insert(name, value),
+                    None => self.attributes.remove(name),
+                };
+                let after = self.attribute_is_wrong(name);
+                self.wrong_attributes = self.wrong_attributes + usize::from(after) - usize::from(before);
+            }
             Piece::Write { offset, data } => {
                 let (start, end) = (index(*offset), index(*offset) + data.len());
                 if self.bytes.len() < end {

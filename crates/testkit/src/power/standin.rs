@@ -392,7 +392,12 @@ impl Tree {
                     let same = |node: &&Node| matches!(node, Node::File(other) if other == file);
                     let links = self.names.values().filter(same).count() as u64;
                     let bytes = self.files.get(file).map(|bytes| bytes.read(0, bytes.len()));
-                    Entry::File { inode: *file, links, bytes: bytes.unwrap_or_default() }
+                    Entry::File {
+                        inode: *file,
+                        links,
+                        bytes: bytes.unwrap_or_default(),
+                        attributes: BTreeMap::new(),
+                    }
                 }
             };
             seen.entries.insert(path.clone(), entry);

@@ -2,10 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, copy_file_range, fallocate, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags, copy_file_range, fallocate, fchmod,
+    fremovexattr, fsetxattr, linkat, openat, renameat_with,
+};
 
 /// File operations by path and handle. Paths are relative to the root, with no slash in front.
 ///
@@ -51,6 +55,34 @@ pub trait Target: Sync {
     fn symlink(&self, target: &str, path: &str) -> io::Result<()>;
     /// `fsync` of a directory.
     fn sync_directory(&self, path: &str) -> io::Result<()>;
+    /// Makes a file without a name (`O_TMPFILE`) in a directory. This and what follows is asked for by rich plans only.
+    fn create_unnamed(&self, _directory: &str) -> io::Result<Self::File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives an open file a name.
+    fn link_open(&self, _file: &Self::File, _to: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Opens a file and truncates it to nothing (`O_TRUNC`).
+    fn open_truncated(&self, _path: &str) -> io::Result<Self::File> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Makes a range zeros, the length as it was.
+    fn zero(&self, _file: &Self::File, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Reserves space up to `len`, which becomes the length if it is more.
+    fn allocate(&self, _file: &Self::File, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Sets permission bits.
+    fn chmod(&self, _file: &Self::File, _mode: u32) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Sets an extended attribute, or removes it.
+    fn set_xattr(&self, _file: &Self::File, _name: &str, _value: Option<&[u8]>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A directory, reached by system calls.
@@ -146,5 +178,38 @@ impl Target for Mounted {
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
         File::open(self.at(path))?.sync_all()
+    }
+
+    fn create_unnamed(&self, directory: &str) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(openat(CWD, self.at(directory), flags, Mode::from(0o644))?.into())
+    }
+
+    fn link_open(&self, file: &File, to: &str) -> io::Result<()> {
+        let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, from, CWD, self.at(to), AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    fn open_truncated(&self, path: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).truncate(true).open(self.at(path))
+    }
+
+    fn zero(&self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        Ok(fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset, len)?)
+    }
+
+    fn allocate(&self, file: &File, len: u64) -> io::Result<()> {
+        Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)
+    }
+
+    fn chmod(&self, file: &File, mode: u32) -> io::Result<()> {
+        Ok(fchmod(file, Mode::from(mode))?)
+    }
+
+    fn set_xattr(&self, file: &File, name: &str, value: Option<&[u8]>) -> io::Result<()> {
+        match value {
+            Some(value) => Ok(fsetxattr(file, name, value, XattrFlags::empty())?),
+            None => Ok(fremovexattr(file, name)?),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The disk and its cuts, and the oracle tried on a file system that is right and on the same one broken in each of its ways.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::cut::{Cutter, Fill, Names, Rules, points_to_cut};
@@ -148,7 +149,7 @@ fn trial(fault: Fault, rules: Rules, seed: u64, points: u64) -> Vec<String> {
     let volume = Standin::create(Arc::clone(&disk), fault).unwrap();
     let first = disk.points();
     let clock = Clock::new(|| disk.points());
-    let plan = Plan { seed, threads: 3, steps: 60, stream_bytes: 1 << 20 };
+    let plan = Plan { seed, threads: 3, steps: 60, stream_bytes: 1 << 20, rich: false };
     let history = run(&volume, &clock, &plan);
     assert_eq!(history.failures, Vec::<String>::new());
     let log = disk.log();
@@ -157,7 +158,7 @@ fn trial(fault: Fault, rules: Rules, seed: u64, points: u64) -> Vec<String> {
     let mut found = Vec::new();
     for point in points_to_cut(&log, first, points, &mut rng) {
         let image = cutter.image(point, &mut rng);
-        let told = judge(&history, Moment { point }, &Standin::recover(&image, fault));
+        let told = judge(&history, &[Moment::cut(point)], &Standin::recover(&image, fault));
         found.extend(told.first().map(|told| format!("seed {seed}, point {point} of {}: {told}", log.len())));
     }
     found
@@ -227,7 +228,7 @@ fn what_came_later_in_another_thread_must_not_survive_alone() {
         (2, mkdir("t2/d2"), 9, 10),
     ];
     let history = told_by_hand(ops);
-    let judged = |paths: &[&str]| judge(&history, Moment::END, &directories(paths));
+    let judged = |paths: &[&str]| judge(&history, &[Moment::END], &directories(paths));
     for allowed in [
         &[][..],
         &["t1"],
@@ -259,10 +260,12 @@ fn a_synced_directory_keeps_the_names_that_all_threads_put_there() {
         (1, mkdir("shared/t1-e"), 5, 7),
     ];
     let history = told_by_hand(ops);
-    assert!(judge(&history, Moment::END, &directories(&["shared", "shared/t1-d"])).is_empty());
-    assert!(judge(&history, Moment::END, &directories(&["shared", "shared/t1-d", "shared/t1-e"])).is_empty());
-    assert!(!judge(&history, Moment::END, &directories(&["shared"])).is_empty());
-    assert!(!judge(&history, Moment::END, &directories(&[])).is_empty());
+    assert!(judge(&history, &[Moment::END], &directories(&["shared", "shared/t1-d"])).is_empty());
+    assert!(
+        judge(&history, &[Moment::END], &directories(&["shared", "shared/t1-d", "shared/t1-e"])).is_empty()
+    );
+    assert!(!judge(&history, &[Moment::END], &directories(&["shared"])).is_empty());
+    assert!(!judge(&history, &[Moment::END], &directories(&[])).is_empty());
 }
 
 #[test]
@@ -284,8 +287,11 @@ fn appends_of_several_threads_survive_in_their_order() {
             records.iter().flat_map(|(thread, number)| append_record(*thread, *number)).collect();
         bytes.truncate(bytes.len() - cut);
         let mut seen = directories(&["shared"]);
-        seen.entries.insert(APPENDED.to_owned(), Entry::File { inode: 5, links: 1, bytes });
-        judge(&history, Moment::END, &seen)
+        seen.entries.insert(
+            APPENDED.to_owned(),
+            Entry::File { inode: 5, links: 1, bytes, attributes: BTreeMap::new() },
+        );
+        judge(&history, &[Moment::END], &seen)
     };
     for allowed in [
         &[(1, 0), (2, 0)][..],
@@ -318,12 +324,12 @@ fn all_that_was_answered_before_a_clean_unmount_stays() {
     let history = told_by_hand(ops);
     let judged = |paths: &[&str], bytes: &[u8]| {
         let mut seen = directories(paths);
-        let file = Entry::File { inode: 7, links: 1, bytes: bytes.to_vec() };
+        let file = Entry::File { inode: 7, links: 1, bytes: bytes.to_vec(), attributes: BTreeMap::new() };
         seen.entries.insert("t1/f1".to_owned(), file);
-        judge(&history, Moment::END, &seen)
+        judge(&history, &[Moment::END], &seen)
     };
     assert_eq!(judged(&["t1"], b"bytes"), Vec::<String>::new());
     assert_eq!(judged(&["t1", "t1/d2"], b"bytes"), Vec::<String>::new());
     assert_ne!(judged(&["t1"], b""), Vec::<String>::new());
-    assert_ne!(judge(&history, Moment::END, &directories(&["t1"])), Vec::<String>::new());
+    assert_ne!(judge(&history, &[Moment::END], &directories(&["t1"])), Vec::<String>::new());
 }

@@ -16,6 +16,8 @@ use super::target::Target;
 pub(crate) enum Stop {
     /// What it ran on was killed.
     Killed,
+    /// There was no space for an operation; of the file, if it is one, some part may have been changed.
+    Full(Option<FileId>),
     /// An operation failed that should not have.
     Failed(String),
 }
@@ -26,6 +28,7 @@ pub(crate) struct Live {
     pub paths: Vec<String>,
     pub content: Sparse,
     pub writes: u32,
+    pub attributes: BTreeMap<String, Vec<u8>>,
 }
 
 /// One thread's view. Everything it names is below `t<thread>/`, or in `shared/` with `t<thread>-` in front.
@@ -33,6 +36,8 @@ pub(crate) struct Worker<'a, T: Target> {
     pub target: &'a T,
     pub clock: &'a Clock<'a>,
     pub thread: u16,
+    /// Leaves alone what is shared: it belongs to an earlier crew.
+    pub alone: bool,
     pub rng: Rng,
     pub records: Vec<Record>,
     pub inodes: HashMap<FileId, u64>,
@@ -49,11 +54,12 @@ pub(crate) struct Worker<'a, T: Target> {
 }
 
 impl<'a, T: Target> Worker<'a, T> {
-    pub fn new(target: &'a T, clock: &'a Clock<'a>, thread: u16, rng: Rng) -> Self {
+    pub fn new(target: &'a T, clock: &'a Clock<'a>, thread: u16, alone: bool, rng: Rng) -> Self {
         Self {
             target,
             clock,
             thread,
+            alone,
             rng,
             records: Vec::new(),
             inodes: HashMap::new(),
@@ -80,7 +86,18 @@ impl<'a, T: Target> Worker<'a, T> {
                 }
                 Ok(result)
             }
-            Err(_) if self.clock.killed() => Err(Stop::Killed),
+            Err(_) if self.clock.excused() => Err(Stop::Killed),
+            // A write may have been carried out in part: it stays, as one without an answer. Nothing else can be.
+            Err(error) if self.clock.is_full(&error) => {
+                let written = self.records.last().and_then(|record| match &record.op {
+                    Op::Data { file, change: Change::Write { .. } } => Some(*file),
+                    _ => None,
+                });
+                if written.is_none() {
+                    self.records.pop();
+                }
+                Err(Stop::Full(written))
+            }
             Err(error) => {
                 let op = self.records.pop().map(|record| record.op);
                 Err(Stop::Failed(format!("thread {}: {} failed: {error}", self.thread, summary(op.as_ref()))))
@@ -91,8 +108,10 @@ impl<'a, T: Target> Worker<'a, T> {
     /// Does something that leaves no trace in the tree.
     pub fn quietly<R>(&self, what: &str, call: impl FnOnce(&T) -> io::Result<R>) -> Result<R, Stop> {
         call(self.target).map_err(|error| {
-            if self.clock.killed() {
+            if self.clock.excused() {
                 Stop::Killed
+            } else if self.clock.is_full(&error) {
+                Stop::Full(None)
             } else {
                 Stop::Failed(format!("thread {}: {what} failed: {error}", self.thread))
             }
@@ -103,11 +122,63 @@ impl<'a, T: Target> Worker<'a, T> {
         let file = FileId { thread: self.thread, number: self.next_file };
         self.next_file += 1;
         let handle = self.act(Op::Create { path: path.to_owned(), file }, |target| target.create(path))?;
-        let inode = self.quietly("stat of a new file", |target| target.inode(&handle))?;
-        self.inodes.insert(file, inode);
-        let live = Live { paths: vec![path.to_owned()], content: Sparse::default(), writes: 0 };
-        self.files.insert(file, live);
+        self.adopt(file, &handle, vec![path.to_owned()])?;
         Ok((file, handle))
+    }
+
+    /// Makes a file that has no name yet; [`Worker::link_open`] must come next but for changes of its own bytes.
+    pub fn create_unnamed(&mut self, directory: &str) -> Result<(FileId, T::File), Stop> {
+        let file = FileId { thread: self.thread, number: self.next_file };
+        self.next_file += 1;
+        let handle = self.quietly("open with O_TMPFILE", |target| target.create_unnamed(directory))?;
+        self.adopt(file, &handle, Vec::new())?;
+        Ok((file, handle))
+    }
+
+    /// Gives a file one more name.
+    pub fn link(&mut self, file: FileId, from: &str, to: &str) -> Result<(), Stop> {
+        let op = Op::Link { from: from.to_owned(), to: to.to_owned(), file };
+        self.act(op, |target| target.link(from, to))?;
+        if let Some(live) = self.files.get_mut(&file) {
+            live.paths.push(to.to_owned());
+        }
+        Ok(())
+    }
+
+    pub fn link_open(&mut self, file: FileId, handle: &T::File, to: &str) -> Result<(), Stop> {
+        let op = Op::Link { from: String::new(), to: to.to_owned(), file };
+        self.act(op, |target| target.link_open(handle, to))?;
+        if let Some(live) = self.files.get_mut(&file) {
+            live.paths.push(to.to_owned());
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, file: FileId, handle: &T::File, paths: Vec<String>) -> Result<(), Stop> {
+        let inode = self.quietly("stat of a new file", |target| target.inode(handle))?;
+        self.inodes.insert(file, inode);
+        let live = Live { paths, content: Sparse::default(), writes: 0, attributes: BTreeMap::new() };
+        self.files.insert(file, live);
+        Ok(())
+    }
+
+    /// Sets an attribute, or removes it.
+    pub fn attribute(
+        &mut self,
+        file: FileId,
+        name: &str,
+        value: Option<Vec<u8>>,
+        call: impl FnOnce(&T) -> io::Result<()>,
+    ) -> Result<(), Stop> {
+        let op = Op::Attribute { file, name: name.to_owned(), value: value.clone() };
+        self.act(op, call)?;
+        if let Some(live) = self.files.get_mut(&file) {
+            match value {
+                Some(value) => live.attributes.insert(name.to_owned(), value),
+                None => live.attributes.remove(name),
+            };
+        }
+        Ok(())
     }
 
     /// The first close of a file that this thread made.
@@ -140,6 +211,18 @@ impl<'a, T: Target> Worker<'a, T> {
             self.records.push(Record { op: Op::SyncFile { file }, start, end });
         }
         Ok(())
+    }
+
+    /// As [`Worker::change`], by the call given.
+    pub fn change_by<R>(
+        &mut self,
+        file: FileId,
+        change: &Change,
+        call: impl FnOnce(&T) -> io::Result<R>,
+    ) -> Result<R, Stop> {
+        let done = self.act(Op::Data { file, change: change.clone() }, call)?;
+        self.apply(file, change);
+        Ok(done)
     }
 
     pub fn change(&mut self, file: FileId, handle: &T::File, change: &Change) -> Result<(), Stop> {
@@ -248,7 +331,7 @@ impl<'a, T: Target> Worker<'a, T> {
     /// A name for a file or link, in an own directory or in the shared one; it may be taken.
     pub fn some_name(&mut self) -> String {
         let number = self.rng.below(24);
-        if self.rng.chance(1, 4) {
+        if self.rng.chance(1, 4) && !self.alone {
             format!("shared/t{}-f{number}", self.thread)
         } else {
             format!("{}/f{number}", self.dirs[self.rng.index(self.dirs.len())])

@@ -6,7 +6,8 @@
 
 use super::history::{Clock, History, Op, Record};
 use super::log::Change;
-use super::pattern;
+use super::pattern::{self, FileId};
+use super::rich;
 use super::rng::Rng;
 use super::target::Target;
 use super::worker::{Stop, Worker};
@@ -28,6 +29,8 @@ pub struct Plan {
     pub steps: u32,
     /// Bytes that each thread may write as large streams, in all rounds together.
     pub stream_bytes: u64,
+    /// Whether the target can do everything, not only what the smallest file system can.
+    pub rich: bool,
 }
 
 /// Runs `plan` on `target` to its end, or until the clock's kill.
@@ -40,7 +43,9 @@ pub fn run<T: Target>(target: &T, clock: &Clock<'_>, plan: &Plan) -> History {
 /// The threads of a workload, which may work in several rounds. Between two rounds they have no file open.
 pub struct Crew<'a, T: Target> {
     plan: Plan,
-    /// Number 0 does the set-up and speaks for all between rounds.
+    /// The number of the worker that does the set-up; the threads have those after it. 0 for the first crew of a volume.
+    first: u16,
+    /// The first does the set-up and speaks for all between rounds.
     workers: Vec<Worker<'a, T>>,
     failures: Vec<String>,
     ready: bool,
@@ -50,10 +55,17 @@ pub struct Crew<'a, T: Target> {
 impl<'a, T: Target> Crew<'a, T> {
     /// A crew that has done nothing yet.
     pub fn new(target: &'a T, clock: &'a Clock<'a>, plan: &Plan) -> Self {
-        let mut rng = Rng::new(plan.seed);
-        let workers =
-            (0..=plan.threads).map(|thread| Worker::new(target, clock, thread, rng.fork())).collect();
-        Self { plan: *plan, workers, failures: Vec::new(), ready: false, stopped: false }
+        Self::after(target, clock, plan, 0)
+    }
+
+    /// A crew for a volume on which others have worked, whose threads have the numbers below `first`. It leaves alone what they have and what all
+    /// share.
+    pub fn after(target: &'a T, clock: &'a Clock<'a>, plan: &Plan, first: u16) -> Self {
+        let mut rng = Rng::new(plan.seed ^ u64::from(first).rotate_right(8));
+        let threads = first..=first.saturating_add(plan.threads);
+        let workers = threads.map(|thread| Worker::new(target, clock, thread, first > 0, rng.fork()));
+        let workers = workers.collect();
+        Self { plan: *plan, first, workers, failures: Vec::new(), ready: false, stopped: false }
     }
 
     /// One round: each thread does the steps of the plan. The first round begins with the set-up. False when the crew
@@ -65,7 +77,7 @@ impl<'a, T: Target> Crew<'a, T> {
         };
         let mut results = Vec::new();
         if !self.ready {
-            results.push(Ok(set_up(first, plan.threads)));
+            results.push(Ok(set_up(first, self.first, plan.threads)));
             self.ready = true;
         }
         if results.iter().all(|result| matches!(result, Ok(Ok(())))) {
@@ -79,11 +91,17 @@ impl<'a, T: Target> Crew<'a, T> {
             self.stopped |= !matches!(result, Ok(Ok(())));
             match result {
                 Ok(Ok(()) | Err(Stop::Killed)) => {}
+                Ok(Err(Stop::Full(_))) => self.failures.push("no space to give space back".to_owned()),
                 Ok(Err(Stop::Failed(told))) => self.failures.push(told),
                 Err(_) => self.failures.push("a thread of the workload panicked".to_owned()),
             }
         }
         !self.stopped
+    }
+
+    /// Notes something that failed.
+    pub fn fail(&mut self, told: String) {
+        self.failures.push(told);
     }
 
     /// Does something after whose success all that was done before is durable, such as a clean unmount, and records it.
@@ -110,13 +128,15 @@ impl<'a, T: Target> Crew<'a, T> {
     }
 }
 
-fn set_up<T: Target>(worker: &mut Worker<'_, T>, threads: u16) -> Result<(), Stop> {
-    worker.mkdir("shared")?;
-    let (file, handle) = worker.create(APPENDED)?;
-    worker.sync(file, &handle)?;
-    worker.close_new(file, handle)?;
+fn set_up<T: Target>(worker: &mut Worker<'_, T>, first: u16, threads: u16) -> Result<(), Stop> {
+    if first == 0 {
+        worker.mkdir("shared")?;
+        let (file, handle) = worker.create(APPENDED)?;
+        worker.sync(file, &handle)?;
+        worker.close_new(file, handle)?;
+    }
     for thread in 1..=threads {
-        worker.mkdir(&format!("t{thread}"))?;
+        worker.mkdir(&format!("t{}", first + thread))?;
     }
     worker.sync_directory("")
 }
@@ -129,7 +149,7 @@ fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> 
         if worker.clock.killed() {
             return Err(Stop::Killed);
         }
-        match worker.rng.below(100) {
+        let done = match worker.rng.below(if plan.rich { 125 } else { 100 }) {
             0..20 => create(worker),
             20..29 => overwrite(worker),
             29..37 => append(worker),
@@ -150,8 +170,20 @@ fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> 
             92..95 => transaction(worker),
             95..98 => append_shared(worker),
             98 => replace_by_rename(worker),
-            _ => write_unlinked(worker),
-        }?;
+            99 => write_unlinked(worker),
+            100..104 => rich::replace_as_editors_do(worker),
+            104..108 => rich::name_when_written(worker),
+            108..112 => rich::grow(worker),
+            112..114 => rich::zero(worker),
+            114..116 => rich::allocate(worker),
+            116..118 => rich::start_over(worker),
+            118..123 => rich::set_attribute(worker),
+            _ => rich::stream_long(worker, plan.stream_bytes),
+        };
+        match done {
+            Err(Stop::Full(file)) => relieve(worker, file)?,
+            done => done?,
+        }
     }
     while let Some((file, handle)) = worker.held.pop() {
         worker.close_new(file, handle)?;
@@ -159,11 +191,25 @@ fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> 
     Ok(())
 }
 
-fn free_name<T: Target>(worker: &mut Worker<'_, T>) -> Option<String> {
+/// After a full disk: a file that may have been written in part goes with all its names, and another one too. Nothing of this may fail for
+/// space.
+fn relieve<T: Target>(worker: &mut Worker<'_, T>, file: Option<FileId>) -> Result<(), Stop> {
+    worker.held.clear();
+    let written = file.and_then(|file| worker.files.get(&file)).map(|live| live.paths.clone());
+    for path in written.unwrap_or_default() {
+        worker.unlink(&path)?;
+    }
+    match worker.some_file() {
+        Some((_, path)) => worker.unlink(&path),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn free_name<T: Target>(worker: &mut Worker<'_, T>) -> Option<String> {
     (0..16).find_map(|_| Some(worker.some_name()).filter(|name| !worker.is_taken(name)))
 }
 
-fn small_len(rng: &mut Rng) -> usize {
+pub(super) fn small_len(rng: &mut Rng) -> usize {
     let len = match rng.below(4) {
         0 => rng.between(1, 64),
         1 => rng.between(1, 1024),
@@ -192,10 +238,10 @@ fn create<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
 }
 
 /// Opens a file with a name, does something to it and closes it; nothing when there is none.
-fn with_file<T: Target>(
+pub(super) fn with_file<T: Target>(
     worker: &mut Worker<'_, T>,
     sync: bool,
-    body: impl FnOnce(&mut Worker<'_, T>, super::pattern::FileId, &T::File) -> Result<(), Stop>,
+    body: impl FnOnce(&mut Worker<'_, T>, FileId, &T::File) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let Some((file, path)) = worker.some_file() else { return create(worker) };
     let handle = worker.quietly("open", |target| target.open(&path, sync))?;
@@ -215,7 +261,7 @@ fn overwrite<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
     })
 }
 
-fn append<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+pub(super) fn append<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
     with_file(worker, false, |worker, file, handle| {
         for _ in 0..worker.rng.between(1, 3) {
             let gap = if worker.rng.chance(1, 8) { worker.rng.below(100_000) } else { 0 };
@@ -287,15 +333,10 @@ fn link<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
     let (Some((file, from)), Some(to)) = (worker.some_file(), free_name(worker)) else {
         return create(worker);
     };
-    let op = Op::Link { from: from.clone(), to: to.clone(), file };
-    worker.act(op, |target| target.link(&from, &to))?;
-    if let Some(live) = worker.files.get_mut(&file) {
-        live.paths.push(to);
-    }
-    Ok(())
+    worker.link(file, &from, &to)
 }
 
-fn unlink<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+pub(super) fn unlink<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
     let links = worker.symlinks.len();
     if links > 0 && worker.rng.chance(1, 5) {
         let path = worker.symlinks[worker.rng.index(links)].clone();
@@ -362,7 +403,7 @@ fn sync_some<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
 }
 
 fn sync_some_directory<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
-    let shared = worker.rng.chance(1, 3);
+    let shared = worker.rng.chance(1, 3) && !worker.alone;
     let at = worker.rng.index(worker.dirs.len());
     let path = if shared { "shared".to_owned() } else { worker.dirs[at].clone() };
     worker.sync_directory(&path)
@@ -420,6 +461,9 @@ fn transaction<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
 }
 
 fn append_shared<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    if worker.alone {
+        return append(worker);
+    }
     for _ in 0..worker.rng.between(1, 4) {
         let number = worker.appended;
         let data = pattern::append_record(worker.thread, number);
