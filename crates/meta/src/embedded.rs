@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
@@ -26,6 +26,9 @@ use crate::{
 const CACHE_BYTES: u64 = 32 << 20;
 const MEMTABLE_BYTES: u64 = 16 << 20;
 const LOG_BYTES: u64 = 64 << 20;
+/// Batches of so many rows become a sorted file at once. Smaller ones go through the engine's log and its table in memory: they would be
+/// many small files, and each file costs several syncs where the log costs one.
+const INGEST_MIN: usize = 16 << 10;
 /// Free bytes below which a commit is not begun, besides what its rows take.
 const COMMIT_ROOM: u64 = 64 << 10;
 /// Free bytes, besides twice the rows, from which on a failed engine is opened again.
@@ -58,6 +61,8 @@ pub struct EmbeddedEngine {
 struct Opened {
     database: Database,
     rows: Keyspace,
+    /// Set by a sorted file that could not be written: what there is of it takes space until the engine is opened again, so no other is tried.
+    log_only: AtomicBool,
 }
 
 /// What earlier commits left.
@@ -103,7 +108,41 @@ impl Opened {
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
         let rows = database.keyspace("rows", options).map_err(failed)?;
         database.persist(PersistMode::SyncAll).map_err(failed)?;
-        Ok(Opened { database, rows })
+        Ok(Opened { database, rows, log_only: AtomicBool::new(false) })
+    }
+
+    fn write(&self, batch: &Batch<'_>) -> fjall::Result<()> {
+        let ascending = || batch.rows.is_sorted_by(|(one, _), (next, _)| one < next);
+        let files = batch.rows.len() >= INGEST_MIN && !self.log_only.load(Ordering::Relaxed);
+        if files && ascending() {
+            self.ingest(batch).inspect_err(|_| self.log_only.store(true, Ordering::Relaxed))
+        } else {
+            self.insert(batch)
+        }
+    }
+
+    /// Writes rows to the engine's log, synced, and to its table in memory.
+    fn insert(&self, batch: &Batch<'_>) -> fjall::Result<()> {
+        let mut write = self.database.batch().durability(Some(PersistMode::SyncAll));
+        for (key, value) in &batch.rows {
+            match value {
+                Some(value) => write.insert(&self.rows, *key, *value),
+                None => write.remove(&self.rows, *key),
+            }
+        }
+        write.commit()
+    }
+
+    /// Writes rows, in the order of their keys, to a sorted file that is synced before it counts.
+    fn ingest(&self, batch: &Batch<'_>) -> fjall::Result<()> {
+        let mut file = self.rows.start_ingestion()?;
+        for (key, value) in &batch.rows {
+            match value {
+                Some(value) => file.write(*key, *value)?,
+                None => file.write_tombstone(*key)?,
+            }
+        }
+        file.finish()
     }
 }
 
@@ -226,10 +265,8 @@ impl EmbeddedEngine {
     }
 
     /// Commits a batch; after a failure for want of space once more, with what is kept in reserve.
-    fn attempt(&self, health: &mut Health, batch: &Batch) -> Result<Outcome, EngineError> {
-        let size = |(key, value): &(Vec<u8>, Option<Vec<u8>>)| {
-            (key.len() + value.as_ref().map_or(0, Vec::len) + 32) as u64
-        };
+    fn attempt(&self, health: &mut Health, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
+        let size = |(key, value): &(&[u8], Option<&[u8]>)| (key.len() + value.map_or(0, <[u8]>::len) + 32) as u64;
         let bytes = batch.rows.iter().map(size).sum();
         self.prepare(health, bytes)?;
         let error = match self.write(batch) {
@@ -259,21 +296,14 @@ impl EmbeddedEngine {
         }
     }
 
-    fn write(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn write(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         for (key, value) in &batch.expect {
             if self.get(key)? != *value {
                 return Ok(Outcome::Fenced);
             }
         }
         self.with(|opened| {
-            let mut write = opened.database.batch().durability(Some(PersistMode::SyncAll));
-            for (key, value) in &batch.rows {
-                match value {
-                    Some(value) => write.insert(&opened.rows, key.as_slice(), value.as_slice()),
-                    None => write.remove(&opened.rows, key.as_slice()),
-                }
-            }
-            write.commit().map_err(|error| explain(&self.place, error))?;
+            opened.write(batch).map_err(|error| explain(&self.place, error))?;
             Ok(Outcome::Committed)
         })
     }
@@ -305,7 +335,7 @@ impl Engine for FrozenEngine {
         page(&self.place, guards, limit)
     }
 
-    fn commit(&self, _: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, _: &Batch<'_>) -> Result<Outcome, EngineError> {
         let detail = "rows of one moment do not change".to_owned();
         Err(EngineError::Failed { place: self.place.display().to_string(), detail })
     }
@@ -390,7 +420,7 @@ impl Engine for EmbeddedEngine {
         })
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         let mut health = self.commit.lock();
         let result = self.attempt(&mut health, batch);
         let fault = match &result {

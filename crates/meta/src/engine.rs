@@ -2,12 +2,21 @@ use std::fmt::Debug;
 
 /// A change of an engine's rows that takes effect whole or not at all.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct Batch<'a> {
     /// Fences: rows that must have this value (`None`: be absent) for the batch to be committed. An engine with many writers locks them
     /// in the same transaction.
     pub expect: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Rows to put (`Some`) or delete (`None`); each key at most once.
-    pub rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Rows to put (`Some`) or delete (`None`); each key at most once. Many rows are taken fastest in the order of their keys.
+    pub rows: Vec<(&'a [u8], Option<&'a [u8]>)>,
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of these rows, under no condition.
+    #[must_use]
+    pub fn of(rows: &'a [(Vec<u8>, Option<Vec<u8>>)]) -> Batch<'a> {
+        let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_deref())).collect();
+        Batch { expect: Vec::new(), rows }
+    }
 }
 
 /// What became of a batch.
@@ -90,7 +99,7 @@ pub trait Engine: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`EngineError`]; nothing was changed.
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError>;
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError>;
 
     /// How many may write at a time.
     fn writers(&self) -> Writers;

@@ -115,7 +115,7 @@ mod tests {
         let engine = EmbeddedEngine::open(&place).unwrap();
         for key in [b"one", b"two"] {
             let rows = vec![(key.to_vec(), Some(vec![7; 100])), (key.repeat(2), None)];
-            engine.commit(&Batch { expect: Vec::new(), rows }).unwrap();
+            engine.commit(&Batch::of(&rows)).unwrap();
         }
         drop(engine);
         let log = newest_log(&place).unwrap().unwrap();

@@ -18,6 +18,7 @@ mod log;
 mod memory;
 mod namespace;
 mod orphans;
+mod row_key;
 mod reserve;
 mod rows;
 mod segments;
@@ -35,4 +36,4 @@ pub use namespace::{
     Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewExtent, Piece, PieceSource, PlannedRow,
     Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot, WriteAttr,
 };
-pub use segments::Candidate;
+pub use segments::{Candidate, Holding, SegmentTotals};

@@ -21,15 +21,15 @@ impl Engine for MemoryEngine {
         Ok(RowPage { rows: page, more: found.next().is_some() })
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         let mut rows = self.0.write();
         if batch.expect.iter().any(|(key, value)| rows.get(key) != value.as_ref()) {
             return Ok(Outcome::Fenced);
         }
         for (key, value) in &batch.rows {
             match value {
-                Some(value) => rows.insert(key.clone(), value.clone()),
-                None => rows.remove(key),
+                Some(value) => rows.insert(key.to_vec(), value.to_vec()),
+                None => rows.remove(*key),
             };
         }
         Ok(Outcome::Committed)

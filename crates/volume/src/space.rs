@@ -46,8 +46,7 @@ impl Volume {
         let (blocks, free, available) = if self.config.store.is_none() {
             (in_blocks(disk.f_blocks), in_blocks(disk.f_bfree), in_blocks(disk.f_bavail))
         } else {
-            let used: u64 = self.ns.segments().iter().map(|(_, row)| row.live).sum();
-            let left = BUCKET_BYTES.saturating_sub(used) / BLOCK;
+            let left = BUCKET_BYTES.saturating_sub(self.ns.segment_totals().live) / BLOCK;
             (BUCKET_BYTES / BLOCK, left, left)
         };
         Ok(Space {

@@ -1,6 +1,5 @@
 //! What a volume holds, and what is still to be done.
 
-use forebay_format::row::{SegmentKind, SegmentState};
 use serde::Serialize;
 
 use crate::{Volume, upkeep::Task};
@@ -100,17 +99,11 @@ pub struct Activity {
 }
 
 impl Volume {
-    /// What the volume holds now. Looks at every segment, so it is for people, not for a hot path.
+    /// What the volume holds now.
     #[must_use]
     pub fn status(&self) -> Status {
-        let segments = self.ns.segments();
-        let sum = |of: &dyn Fn(&forebay_format::row::SegmentRow) -> u64| {
-            segments.iter().map(|(_, row)| of(row)).sum()
-        };
-        let stored = |row: &forebay_format::row::SegmentRow| row.state == SegmentState::Stored;
-        let mut objects: Vec<_> = segments.iter().filter_map(|(_, row)| row.object).collect();
-        objects.sort_unstable();
-        objects.dedup();
+        let totals = self.ns.segment_totals();
+        let dirty_segments = self.ns.unstored_segments().iter().filter(|(_, row)| row.live > 0).count();
         Status {
             id: self.config.id.to_string(),
             path: self.paths.root.display().to_string(),
@@ -120,14 +113,14 @@ impl Volume {
             encryption: self.config.encryption.to_string(),
             durability: self.config.durability.to_string(),
             epoch: self.epoch.0,
-            live_bytes: sum(&|row| row.live),
-            dirty_bytes: sum(&|row| if stored(row) { 0 } else { row.live }),
-            journal_bytes: sum(&|row| if row.kind == SegmentKind::Journal { row.live } else { 0 }),
-            segments: segments.len() as u64,
-            dirty_segments: sum(&|row| u64::from(!stored(row) && row.live > 0)),
-            objects: objects.len() as u64,
-            stored_bytes: sum(&|row| if stored(row) { row.len } else { 0 }),
-            garbage_bytes: sum(&|row| if stored(row) { row.raw.saturating_sub(row.live) } else { 0 }),
+            live_bytes: totals.live,
+            dirty_bytes: totals.dirty(),
+            journal_bytes: totals.journal_live,
+            segments: totals.segments,
+            dirty_segments: dirty_segments as u64,
+            objects: totals.objects,
+            stored_bytes: totals.stored_len,
+            garbage_bytes: totals.garbage,
             metadata_bytes: forebay_meta::Engine::size_on_disk(self.engine.as_ref()),
             journal_last: self.ns.last().0,
             uncleaned_files: self.ns.uncleaned_count() as u64,
@@ -156,8 +149,7 @@ impl Volume {
     /// Raw bytes in use that the store does not have yet.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        let dirty = |row: &forebay_format::row::SegmentRow| row.state != SegmentState::Stored;
-        self.ns.segments().iter().filter(|(_, row)| dirty(row)).map(|(_, row)| row.live).sum()
+        self.ns.segment_totals().dirty()
     }
 
     pub(crate) fn succeeded(&self, task: Task) {

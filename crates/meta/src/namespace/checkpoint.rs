@@ -72,9 +72,8 @@ impl Checkpoint<'_> {
     /// # Errors
     /// [`MetaError::Engine`]; the rows are pending again. After an unknown outcome the engine is asked what it has.
     pub fn store(mut self) -> Result<Sequence, MetaError> {
-        let rows = self.rows.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let engine = self.ns.rows.engine();
-        let outcome = engine.commit(&Batch { expect: Vec::new(), rows })?;
+        let outcome = engine.commit(&Batch { expect: Vec::new(), rows: self.rows().collect() })?;
         let committed = match outcome {
             Outcome::Committed => true,
             Outcome::Fenced => false,

@@ -164,16 +164,14 @@ impl Namespace {
         let counters = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 };
         let (first, one) = (SubvolumeId::FIRST, Generation::FIRST);
         let put = |key: Vec<u8>, value: Vec<u8>| (key, Some(value));
-        let batch = Batch {
-            expect: vec![(Key::Counters.encode(), None)],
-            rows: vec![
-                put(key::Item::Inode(Ino::ROOT).key(first, one), root.encode()),
-                put(key::Item::Directory(Ino::ROOT).key(first, one), directory.encode()),
-                put(Key::Subvolume(first).encode(), subvolume.encode()),
-                put(Key::Counters.encode(), counters.encode()),
-                put(Key::Applied.encode(), AppliedRow::default().encode()),
-            ],
-        };
+        let rows = [
+            put(key::Item::Inode(Ino::ROOT).key(first, one), root.encode()),
+            put(key::Item::Directory(Ino::ROOT).key(first, one), directory.encode()),
+            put(Key::Subvolume(first).encode(), subvolume.encode()),
+            put(Key::Counters.encode(), counters.encode()),
+            put(Key::Applied.encode(), AppliedRow::default().encode()),
+        ];
+        let batch = Batch { expect: vec![(Key::Counters.encode(), None)], ..Batch::of(&rows) };
         match engine.commit(&batch)? {
             Outcome::Committed => Ok(()),
             Outcome::Fenced | Outcome::Unknown => Err(MetaError::Exists),

@@ -12,12 +12,13 @@ use forebay_types::{Generation, SegmentId, SubvolumeId};
 
 use rustc_hash::FxHashSet;
 
-use super::Namespace;
+use super::{Namespace, Owner};
 use crate::{
     blocks,
     error::MetaError,
     log::Urgency,
     segments::Candidate,
+    tree::Lineage,
     txn::{Txn, decode_key},
 };
 
@@ -34,6 +35,9 @@ pub struct PlannedRow {
     pub offset: u32,
     /// The extent.
     pub extent: Extent,
+    /// Whether it is in a file of the journal, whose runs are neither compressed nor sealed. Asked of the segment's row later this might
+    /// be answered wrongly: the row goes with the last live byte.
+    pub in_journal: bool,
 }
 
 /// The rows of one block that refer to the segments asked for, in the order of their offsets.
@@ -68,6 +72,10 @@ impl Namespace {
         let owner = self.lock();
         let lineage = owner.lineage(subvolume, None)?;
         let head = lineage.head().1;
+        if let Some(row) = self.only_row(&owner, &lineage, candidate)? {
+            let rows = if from(row.extent.segment) { vec![row] } else { Vec::new() };
+            return Ok(Relocation { candidate, rows });
+        }
         let hidden = self.is_cut(&lineage, ino, block)?;
         let mut found = self.rows.with_prefix(&key::block(subvolume, ino, block))?;
         found.extend(self.rows.with_prefix(&Item::Inode(ino).prefix(subvolume))?);
@@ -80,11 +88,43 @@ impl Namespace {
                 continue;
             }
             if at == block && from(extent.segment) {
-                rows.push(PlannedRow { key, generation, at_head: generation == head, offset, extent });
+                let in_journal = owner.segments.is_journal(extent.segment);
+                let at_head = generation == head;
+                rows.push(PlannedRow { key, generation, at_head, offset, extent, in_journal });
             }
         }
         rows.sort_by_key(|row| (row.generation, row.offset));
         Ok(Relocation { candidate, rows })
+    }
+
+    /// The row that has all of a block, where it is the inode's own and there is no other version of it: nothing is searched then.
+    fn only_row(
+        &self,
+        owner: &Owner,
+        lineage: &Lineage,
+        candidate: Candidate,
+    ) -> Result<Option<PlannedRow>, MetaError> {
+        let Candidate { subvolume, ino, block } = candidate;
+        if lineage.has_history() {
+            return Ok(None);
+        }
+        let generation = lineage.head().1;
+        let key = Item::Inode(ino).key(subvolume, generation);
+        // Moves go through many inodes once, so they take from the cache but put nothing in.
+        let layout = match self.inodes.get(&(subvolume, ino)) {
+            Some(inode) => inode.row.layout,
+            None => match self.rows.get(&key)? {
+                Some(value) => decoded(&value)?.layout,
+                None => return Ok(None),
+            },
+        };
+        Ok(match layout {
+            Layout::Single(at, offset, extent) if at == block => {
+                let in_journal = owner.segments.is_journal(extent.segment);
+                Some(PlannedRow { key, generation, at_head: true, offset, extent, in_journal })
+            }
+            _ => None,
+        })
     }
 
     /// Gives the planned rows of one block their new places, in one record. Those that have changed since keep what they have. `target` is
@@ -143,8 +183,7 @@ impl Namespace {
         }
         let replaced = match item {
             Item::Inode(_) => {
-                let mut row = InodeRow::decode(&value)
-                    .map_err(|source| MetaError::damaged("a version of an inode", source))?;
+                let mut row = decoded(&value)?;
                 if let Layout::Single(_, _, extent) = &mut row.layout {
                     *extent = moved.extent;
                 }
@@ -158,6 +197,10 @@ impl Namespace {
         txn.make_stale(candidate.ino, candidate.block);
         Ok(())
     }
+}
+
+fn decoded(value: &[u8]) -> Result<InodeRow, MetaError> {
+    InodeRow::decode(value).map_err(|source| MetaError::damaged("a version of an inode", source))
 }
 
 fn extent_of(item: &Item, value: &[u8]) -> Result<Option<(u32, u32, Extent)>, MetaError> {

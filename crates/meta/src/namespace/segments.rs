@@ -13,7 +13,7 @@ use super::Namespace;
 use crate::{
     error::MetaError,
     log::Urgency,
-    segments::Candidate,
+    segments::{Candidate, Holding, SegmentTotals},
     txn::{Txn, decode_key, row_block, row_extent},
 };
 
@@ -40,13 +40,38 @@ impl Namespace {
         self.lock().segments.get(id).copied()
     }
 
-    /// Whether a segment is a file of the journal.
+    /// The rows of those of `ids` that are known.
     #[must_use]
-    pub fn is_journal(&self, id: SegmentId) -> bool {
-        self.lock().segments.is_journal(id)
+    pub fn segments_of(&self, ids: &[SegmentId]) -> Vec<(SegmentId, SegmentRow)> {
+        let owner = self.lock();
+        ids.iter().filter_map(|id| owner.segments.get(*id).map(|row| (*id, *row))).collect()
     }
 
-    /// All segments.
+    /// The segments that the store does not have, in the order of their numbers.
+    #[must_use]
+    pub fn unstored_segments(&self) -> Vec<(SegmentId, SegmentRow)> {
+        self.lock().segments.unstored().map(|(id, row)| (id, *row)).collect()
+    }
+
+    /// The segments without live bytes, in the order of their numbers.
+    #[must_use]
+    pub fn dead_segments(&self) -> Vec<(SegmentId, SegmentRow)> {
+        self.lock().segments.dead().map(|(id, row)| (id, *row)).collect()
+    }
+
+    /// Sums over all segments. They are kept up with each change, so this costs nothing.
+    #[must_use]
+    pub fn segment_totals(&self) -> SegmentTotals {
+        self.lock().segments.totals()
+    }
+
+    /// What each object holds.
+    #[must_use]
+    pub fn objects(&self) -> Vec<(ObjectRef, Holding)> {
+        self.lock().segments.objects().map(|(object, held)| (object, held.clone())).collect()
+    }
+
+    /// All segments. There may be very many: not for what is done in every round.
     #[must_use]
     pub fn segments(&self) -> Vec<(SegmentId, SegmentRow)> {
         self.lock().segments.iter().map(|(id, row)| (id, *row)).collect()

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
     key::Item,
-    row::{InodeRow, Layout, Row},
+    row::{InodeRow, Layout, ObjectRef, Row, SegmentKind, SegmentRow, SegmentState},
 };
-use forebay_meta::{Candidate, DirEntry, Inode, MetaError, Piece, Snapshot};
+use forebay_meta::{Candidate, DirEntry, Holding, Inode, MetaError, Piece, SegmentTotals, Snapshot};
 use forebay_types::{FileKind, Generation, Ino, SegmentId, SubvolumeId};
 
 use crate::{
@@ -66,6 +66,7 @@ impl World {
             .map(|(id, row)| (id, row.live))
             .collect();
         assert_eq!(found, expected, "live bytes");
+        self.check_totals();
         let mut wanted: BTreeMap<SegmentId, BTreeSet<Candidate>> = BTreeMap::new();
         for (subvolume, item, _, value) in rows::versions(&state.rows) {
             if let Some((ino, block, extent)) = rows::extent(&item, value) {
@@ -78,6 +79,44 @@ impl World {
             let lost: Vec<_> = wanted.difference(&known).collect();
             assert!(lost.is_empty(), "segment {segment} cannot be asked for {lost:?}");
         }
+    }
+
+    /// What is kept up with each change is what the rows of all segments give.
+    fn check_totals(&self) {
+        let mut all = self.ns.segments();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        let mut objects: BTreeMap<ObjectRef, Holding> = BTreeMap::new();
+        for (id, row) in &all {
+            if let Some(object) = row.object {
+                let held = objects.entry(object).or_default();
+                held.segments.push(*id);
+                held.live += row.live;
+                held.raw += row.raw;
+            }
+        }
+        let only = |wanted: &dyn Fn(&SegmentRow) -> bool| {
+            all.iter().filter(|(_, row)| wanted(row)).copied().collect::<Vec<_>>()
+        };
+        let stored = |row: &SegmentRow| row.state == SegmentState::Stored;
+        assert_eq!(self.ns.unstored_segments(), only(&|row| !stored(row)), "segments that are not stored");
+        assert_eq!(self.ns.dead_segments(), only(&|row| row.live == 0), "segments without live bytes");
+        let sum = |of: &dyn Fn(&SegmentRow) -> u64| all.iter().map(|(_, row)| of(row)).sum::<u64>();
+        let found = self.ns.segment_totals();
+        let expected = SegmentTotals {
+            segments: all.len() as u64,
+            objects: objects.len() as u64,
+            live: sum(&|row| row.live),
+            journal_live: sum(&|row| if row.kind == SegmentKind::Journal { row.live } else { 0 }),
+            stored_live: sum(&|row| if stored(row) { row.live } else { 0 }),
+            stored_raw: sum(&|row| if stored(row) { row.raw } else { 0 }),
+            stored_len: sum(&|row| if stored(row) { row.len } else { 0 }),
+            garbage: sum(&|row| if stored(row) { row.raw.saturating_sub(row.live) } else { 0 }),
+            object_changes: found.object_changes,
+        };
+        assert_eq!(found, expected);
+        let mut found: BTreeMap<_, _> = self.ns.objects().into_iter().collect();
+        found.values_mut().for_each(|held| held.segments.sort_unstable());
+        assert_eq!(found, objects, "what objects hold");
     }
 
     /// The rows show the inodes that the model has, and no others; nothing belongs to an inode that is gone.

@@ -1,16 +1,14 @@
 //! What the namespace needs of an engine, asked of each.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use forebay_meta::{Batch, EmbeddedEngine, Engine, EngineError, MemoryEngine, Outcome};
 
 type Change<'a> = (&'a [u8], Option<&'a [u8]>);
 
-fn batch(expect: &[Change<'_>], rows: &[Change<'_>]) -> Batch {
-    let owned = |list: &[Change<'_>]| {
-        list.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect()
-    };
-    Batch { expect: owned(expect), rows: owned(rows) }
+fn batch<'a>(expect: &[Change<'_>], rows: &[Change<'a>]) -> Batch<'a> {
+    let expect = expect.iter().map(|(key, value)| (key.to_vec(), value.map(<[u8]>::to_vec))).collect();
+    Batch { expect, rows: rows.to_vec() }
 }
 
 fn keys(engine: &dyn Engine, from: &[u8], to: Option<&[u8]>, limit: usize) -> (Vec<Vec<u8>>, bool) {
@@ -53,8 +51,8 @@ fn keeps_rows_in_order(engine: &dyn Engine) {
 fn pages_many_rows(engine: &dyn Engine) {
     let key = |number: u32| [b"page".as_slice(), &number.to_be_bytes()].concat();
     for part in 0..4 {
-        let rows = (0..500).map(|at| (key(at * 4 + part), Some(vec![part as u8; 100]))).collect();
-        engine.commit(&Batch { expect: Vec::new(), rows }).unwrap();
+        let rows: Vec<_> = (0..500).map(|at| (key(at * 4 + part), Some(vec![part as u8; 100]))).collect();
+        engine.commit(&Batch::of(&rows)).unwrap();
     }
     let (mut from, mut seen) = (key(0), 0);
     loop {
@@ -108,6 +106,63 @@ fn the_embedded_engine_passes_the_suite_and_keeps_it_when_reopened() {
     assert_eq!(keys(&engine, b"b", Some(b"a"), 10), (vec![], false), "an empty range is no error");
     engine.commit(&batch(&[], &[(b"after", Some(b"1"))])).unwrap();
     assert!(engine.size_on_disk() > 0);
+}
+
+/// A batch that is large enough to become a sorted file at once; every seventh row is a deletion.
+fn large(round: u32) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let key = |number: u32| [b"large".as_slice(), &number.to_be_bytes()].concat();
+    let value = |at: u32| (at % 7 != round).then(|| format!("{round} {at}").into_bytes());
+    (0..20_000).map(|at| (key(at * (round + 1)), value(at))).collect()
+}
+
+fn all(engine: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
+    engine.scan(b"", None, usize::MAX).unwrap().rows
+}
+
+#[test]
+fn the_embedded_engine_takes_large_batches_among_small_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut engine = EmbeddedEngine::open(dir.path()).unwrap();
+    let mut model = BTreeMap::new();
+    for round in 0..6_u32 {
+        let small = |value: &str| {
+            let beside = (b"beside".to_vec(), Some(value.into()));
+            vec![(large(round)[round as usize].0.clone(), None), (large(0)[70].0.clone(), None), beside]
+        };
+        let mut reversed = large(round / 2);
+        reversed.reverse();
+        for rows in [small("before"), large(round), small("after"), reversed] {
+            let expect = vec![(b"beside".to_vec(), model.get(b"beside".as_slice()).cloned())];
+            let batch = Batch { expect, ..Batch::of(&rows) };
+            assert_eq!(engine.commit(&batch).unwrap(), Outcome::Committed);
+            for (key, value) in rows {
+                match value {
+                    Some(value) => drop(model.insert(key, value)),
+                    None => drop(model.remove(&key)),
+                }
+            }
+        }
+        let expected: Vec<_> = model.clone().into_iter().collect();
+        assert!(all(&engine) == expected, "round {round}");
+        let frozen = engine.frozen().unwrap();
+        engine.commit(&Batch::of(&large(round + 1))).unwrap();
+        assert!(all(&frozen) == expected, "what is frozen does not change, round {round}");
+        let more = large(round);
+        let refused = Batch { expect: vec![(b"beside".to_vec(), None)], ..Batch::of(&more) };
+        assert_eq!(engine.commit(&refused).unwrap(), Outcome::Fenced);
+        drop(frozen);
+        drop(engine);
+        engine = EmbeddedEngine::open(dir.path()).unwrap();
+        for (key, value) in large(round + 1) {
+            match value {
+                Some(value) => drop(model.insert(key, value)),
+                None => drop(model.remove(&key)),
+            }
+        }
+        assert!(all(&engine) == model.clone().into_iter().collect::<Vec<_>>(), "reopened, round {round}");
+    }
+    engine.settle().unwrap();
+    assert!(all(&engine) == model.into_iter().collect::<Vec<_>>(), "settled");
 }
 
 #[test]

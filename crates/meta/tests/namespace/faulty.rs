@@ -36,7 +36,7 @@ impl Engine for FaultyEngine {
         self.inner.scan(from, to, limit)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<Outcome, EngineError> {
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
         match self.next.lock().take() {
             None => self.inner.commit(batch),
             Some(Fault::Fails) => Err(EngineError::NoSpace { place: "a test".into() }),

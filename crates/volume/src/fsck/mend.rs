@@ -186,7 +186,7 @@ fn commit(offline: &Offline, rows: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()
     let paths = &offline.ground.paths;
     let engine = EmbeddedEngine::open(&paths.meta())?;
     let expect = vec![(Key::Applied.encode(), Some(offline.applied.encode()))];
-    match engine.commit(&Batch { expect, rows })? {
+    match engine.commit(&Batch { expect, ..Batch::of(&rows) })? {
         Outcome::Committed => Ok(()),
         Outcome::Fenced | Outcome::Unknown => {
             let detail = "the metadata was changed meanwhile".to_owned();

@@ -230,7 +230,7 @@ impl Restore<'_> {
 
     fn commit(&self, engine: &dyn Engine, key: &str, payload: &[u8]) -> Result<(), VolumeError> {
         let rows = rows(payload).map_err(|error| self.damaged(key, error.to_string()))?;
-        engine.commit(&Batch { expect: Vec::new(), rows })?;
+        engine.commit(&Batch::of(&rows))?;
         Ok(())
     }
 

@@ -75,16 +75,17 @@ impl Volume {
         let current = self.current_journal_file();
         let here: FxHashSet<_> = self.streams.segments().into_iter().collect();
         let mut doomed = Doomed { garbage: self.ns.garbage()?, ..Doomed::default() };
-        let segments = self.ns.segments();
+        let dead = self.ns.dead_segments();
         // After the rows: one that was still being filled when they were read is still among these, or its live bytes have come.
         let filling = self.upkeep.filling.lock().clone();
-        for (id, row) in segments {
-            if row.live == 0 && !filling.contains(&id) && is_finished(&row, Some(id) == current) {
+        for (id, row) in dead {
+            if !filling.contains(&id) && is_finished(&row, Some(id) == current) {
                 doomed.dead.push(id);
-            } else if row.state == SegmentState::Stored && here.contains(&id) {
-                doomed.stored.push(id);
             }
         }
+        let passed_on = |row: &SegmentRow| row.live > 0 && row.state == SegmentState::Stored;
+        let kept = self.ns.segments_of(&here.iter().copied().collect::<Vec<_>>());
+        doomed.stored.extend(kept.iter().filter(|(_, row)| passed_on(row)).map(|(id, _)| *id));
         if let Some(remote) = &self.remote {
             let files: FxHashSet<_> = self.journal.files().iter().map(|file| file.segment).collect();
             let dead: FxHashSet<_> = doomed.dead.iter().copied().collect();

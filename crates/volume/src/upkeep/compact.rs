@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use forebay_format::{
     footer::{Footer, TAIL_LEN},
-    row::{ObjectRef, SegmentState},
+    row::ObjectRef,
 };
-use forebay_meta::Candidate;
+use forebay_meta::{Candidate, Holding};
 use forebay_object::Backend;
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
@@ -15,20 +15,12 @@ use crate::{Volume, error::VolumeError, source::object_key};
 
 /// Garbage below this many bytes, and below a quarter of what is stored, is left alone.
 const GARBAGE_MIN: u64 = 32 << 20;
-/// Raw bytes in use that one round moves.
-const ROUND_BYTES: u64 = 64 << 20;
+/// Raw bytes in use that one round moves: about one full segment.
+const ROUND_BYTES: u64 = 56 << 20;
 /// Objects with less than this many bytes in use are small.
 const SMALL: u64 = 4 << 20;
 /// So many small objects are merged.
 const SMALL_MANY: usize = 16;
-
-/// What an object holds.
-#[derive(Clone, Debug, Default)]
-struct Holding {
-    segments: Vec<SegmentId>,
-    live: u64,
-    raw: u64,
-}
 
 impl Volume {
     /// Moves data out of objects that are not worth keeping. They become garbage once nothing refers to them.
@@ -37,8 +29,13 @@ impl Volume {
     /// [`VolumeError`]; nothing is lost, what was moved stays moved.
     pub fn compact(&self) -> Result<(), VolumeError> {
         let _turn = self.upkeep.seal_turn.lock();
+        let totals = self.ns.segment_totals();
+        if *self.upkeep.compacted.lock() == Some(totals.object_changes) {
+            return Ok(());
+        }
         let victims = self.victims();
         if victims.is_empty() {
+            *self.upkeep.compacted.lock() = Some(totals.object_changes);
             return Ok(());
         }
         let segments: FxHashSet<SegmentId> =
@@ -52,7 +49,8 @@ impl Volume {
         }
         candidates.sort_unstable();
         candidates.dedup();
-        let packed = self.move_out(&candidates, &|segment| segments.contains(&segment), false)?;
+        let bytes = victims.values().map(|held| held.live).sum();
+        let packed = self.move_out(&candidates, &|segment| segments.contains(&segment), bytes)?;
         tracing::debug!("compacted {} objects: {} bytes moved", victims.len(), packed.bytes);
         let left = self.holdings();
         let mut stubborn = self.upkeep.stubborn.lock();
@@ -68,15 +66,7 @@ impl Volume {
     }
 
     fn holdings(&self) -> BTreeMap<ObjectRef, Holding> {
-        let mut holdings: BTreeMap<ObjectRef, Holding> = BTreeMap::new();
-        for (id, row) in self.ns.segments() {
-            let Some(object) = row.object.filter(|_| row.state == SegmentState::Stored) else { continue };
-            let held = holdings.entry(object).or_default();
-            held.segments.push(id);
-            held.live += row.live;
-            held.raw += row.raw;
-        }
-        holdings
+        self.ns.objects().into_iter().collect()
     }
 
     /// The objects to empty now, as many as one round moves.

@@ -92,6 +92,8 @@ pub(crate) struct Upkeep {
     pub(super) stuck: Mutex<BTreeMap<SegmentId, (u64, bool)>>,
     /// Objects that compaction could not empty, and the live bytes they then had.
     pub(super) stubborn: Mutex<BTreeMap<ObjectRef, u64>>,
+    /// [`forebay_meta::SegmentTotals::object_changes`] when there was last nothing to compact.
+    pub(super) compacted: Mutex<Option<u64>>,
     pub(super) unsealed_since: Mutex<Option<Instant>>,
     pub(super) unstored_since: Mutex<Option<Instant>>,
     pub(super) last_checkpoint: Mutex<Option<Instant>>,

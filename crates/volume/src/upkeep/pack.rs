@@ -12,8 +12,10 @@ use forebay_types::SegmentId;
 
 use crate::{Volume, error::VolumeError};
 
-/// Bytes of a packed segment at which the next is begun.
-const SEGMENT_LEN: u64 = 32 << 20;
+/// Most bytes of a packed segment, so that each can be an object by itself: on a directory store it is then published by link.
+const SEGMENT_MAX: u64 = 64 << 20;
+/// Bytes that the heads of runs and a footer add to a segment at most, where files are small.
+const ADDED_MAX: u64 = 2 << 20;
 /// Blocks whose rows are changed by one record.
 const BLOCKS_A_RECORD: usize = 64;
 /// Extents of one block above which the whole block is rewritten when any of it is moved.
@@ -33,7 +35,9 @@ pub(super) struct Packed {
 /// A new segment on its way, and the moves that it is for.
 struct Packer<'a> {
     volume: &'a Volume,
-    journal: bool,
+    /// Segments that are still to be begun, and the bytes of one: equal parts of what is to be moved.
+    parts: u64,
+    part_len: u64,
     open: Option<(SegmentId, PackedWriter)>,
     moves: Vec<(Candidate, Vec<Moved>)>,
     packed: Packed,
@@ -56,17 +60,19 @@ struct Placed {
 }
 
 impl Volume {
-    /// Moves what `candidates` have in segments for which `from` is true into new segments. `journal` says that these are files of the journal,
-    /// whose runs are not compressed and not sealed.
+    /// Moves what `candidates` have in segments for which `from` is true into new segments. It is about `bytes` raw bytes: they are divided
+    /// equally among as few segments as have room for them.
     pub(super) fn move_out(
         &self,
         candidates: &[Candidate],
         from: &dyn Fn(SegmentId) -> bool,
-        journal: bool,
+        bytes: u64,
     ) -> Result<Packed, VolumeError> {
+        let parts = bytes.div_ceil(self.segment_room() - ADDED_MAX).max(1);
         let mut packer = Packer {
             volume: self,
-            journal,
+            parts,
+            part_len: bytes / parts,
             open: None,
             moves: Vec::new(),
             packed: Packed::default(),
@@ -89,6 +95,11 @@ impl Volume {
         result?;
         Ok(packer.packed)
     }
+
+    /// Bytes of a packed segment to which another block may be added.
+    fn segment_room(&self) -> u64 {
+        SEGMENT_MAX - u64::from(self.config.block_size)
+    }
 }
 
 impl Packer<'_> {
@@ -105,7 +116,7 @@ impl Packer<'_> {
         for group in groups(&plan.rows) {
             match self.copy(candidate, group, &mut moved) {
                 Ok(()) => {}
-                Err(VolumeError::Read(_)) if self.journal => self.quarantine(candidate, group, &mut moved)?,
+                Err(VolumeError::Read(_)) if group.iter().any(|row| row.in_journal) => self.quarantine(candidate, group, &mut moved)?,
                 Err(VolumeError::Read(error)) => self.leave(candidate, &error),
                 Err(error) => return Err(error),
             }
@@ -113,7 +124,11 @@ impl Packer<'_> {
         if !moved.is_empty() {
             self.moves.push((candidate, moved));
         }
-        if self.open.as_ref().is_some_and(|(_, writer)| writer.len() >= SEGMENT_LEN) {
+        let len = self.open.as_ref().map_or(0, |(_, writer)| writer.len());
+        // The last part takes what is left.
+        let is_whole = self.parts > 1 && len >= self.part_len;
+        if is_whole || len >= self.volume.segment_room() {
+            self.parts = self.parts.saturating_sub(1);
             self.flush()?;
         }
         Ok(())
@@ -140,8 +155,7 @@ impl Packer<'_> {
                 Err(error) => return Err(error),
             };
             let extent = &row.extent;
-            let damaged =
-                matches!(error, ReadError::Corrupt { .. }) && self.volume.ns.is_journal(extent.segment);
+            let damaged = matches!(error, ReadError::Corrupt { .. }) && row.in_journal;
             let stored = match damaged {
                 true => self.volume.source.read(extent.segment, extent.run_offset, extent.stored_len),
                 false => {
@@ -223,7 +237,7 @@ impl Packer<'_> {
         let volume = self.volume;
         let whole = group.len() == 1 && first.extent.skip == 0 && first.extent.len == first.extent.run_len;
         let copied;
-        let (run_len, run) = if whole && !volume.ns.is_journal(first.extent.segment) {
+        let (run_len, run) = if whole && !first.in_journal {
             copied = stored_run(volume, &first.extent)?;
             let Extent { run_len, stored_len, form, check, .. } = first.extent;
             (run_len, StoredRun { about: EncodedRun { stored_len, form, check }, parts: [&copied, &[]] })
@@ -301,9 +315,6 @@ impl Packer<'_> {
             self.volume.upkeep.filling.lock().remove(&segment);
         }
         self.moves.clear();
-        if self.journal {
-            tracing::debug!("sealing was interrupted; the journal keeps what it has");
-        }
     }
 }
 

@@ -9,8 +9,8 @@ use rustc_hash::FxHashSet;
 
 use crate::{Volume, error::VolumeError};
 
-/// Bytes in use in the journal at which it is sealed.
-pub(super) const JOURNAL_DATA_MAX: u64 = 64 << 20;
+/// Bytes in use in the journal at which it is sealed: two segments, each an object of its own.
+pub(super) const JOURNAL_DATA_MAX: u64 = 112 << 20;
 /// How long data for a store elsewhere stays in the journal.
 const JOURNAL_AGE_S: u64 = 30;
 /// Bytes at which a stream is sealed although it could take more.
@@ -49,8 +49,8 @@ impl Volume {
 
     /// The files of the journal, and their bytes in use.
     fn journal_live(&self) -> Vec<(SegmentId, u64)> {
-        let files = self.journal.files().into_iter().map(|file| file.segment);
-        files.filter_map(|id| self.ns.segment(id).map(|row| (id, row.live))).collect()
+        let files: Vec<_> = self.journal.files().iter().map(|file| file.segment).collect();
+        self.ns.segments_of(&files).into_iter().map(|(id, row)| (id, row.live)).collect()
     }
 
     fn journal_is_due(&self) -> bool {
@@ -74,7 +74,7 @@ impl Volume {
             self.ns.segment_sealed(segment, SegmentKind::Stream, sealed.len, sealed.raw)?;
         }
         // Those that got their footer when there was no room for the record of it.
-        for (id, row) in self.ns.segments() {
+        for (id, row) in self.ns.unstored_segments() {
             if row.kind == SegmentKind::Stream
                 && row.state == SegmentState::Open
                 && self.streams.is_sealed(id)
@@ -103,7 +103,9 @@ impl Volume {
         let mut candidates: Vec<_> = files.iter().flat_map(|id| self.ns.journal_candidates(*id)).collect();
         candidates.sort_unstable();
         candidates.dedup();
-        let packed = self.move_out(&candidates, &|segment| files.contains(&segment), true)?;
+        let bytes = self.ns.segments_of(&files.iter().copied().collect::<Vec<_>>());
+        let bytes = bytes.iter().map(|(_, row)| row.live).sum();
+        let packed = self.move_out(&candidates, &|segment| files.contains(&segment), bytes)?;
         tracing::debug!("sealed {} bytes of {} blocks", packed.bytes, candidates.len());
         self.seal_rest(&files)?;
         self.upkeep.set_backlog(self.journal_bytes());
@@ -126,7 +128,8 @@ impl Volume {
             .collect();
         if !wanted.is_empty() {
             let candidates = self.ns.blocks_in(&wanted)?;
-            self.move_out(&candidates, &|segment| wanted.contains(&segment), true)?;
+            let bytes = wanted.iter().map(&live).sum();
+            self.move_out(&candidates, &|segment| wanted.contains(&segment), bytes)?;
             for id in &wanted {
                 stuck.insert(*id, (live(id), !self.upkeep.stopping()));
             }

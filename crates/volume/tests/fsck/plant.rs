@@ -20,7 +20,7 @@ impl Rows {
     }
 
     pub fn set(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.0.commit(&Batch { expect: Vec::new(), rows: vec![(key, value)] }).unwrap();
+        self.0.commit(&Batch::of(&[(key, value)])).unwrap();
     }
 
     pub fn get(&self, key: &Key) -> Vec<u8> {
