@@ -45,7 +45,7 @@ impl Drop for SmallDisk {
 fn commit(engine: &EmbeddedEngine, seed: u8, count: u32) -> Result<Outcome, EngineError> {
     let row = |number: u32| ([&[seed][..], &number.to_be_bytes()].concat(), Some(vec![seed; 1000]));
     let rows: Vec<_> = (0..count).map(row).collect();
-    engine.commit(&Batch { expect: Vec::new(), rows })
+    engine.commit(&Batch::of(&rows))
 }
 
 fn count(engine: &EmbeddedEngine) -> usize {
