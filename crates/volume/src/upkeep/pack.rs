@@ -116,7 +116,9 @@ impl Packer<'_> {
         for group in groups(&plan.rows) {
             match self.copy(candidate, group, &mut moved) {
                 Ok(()) => {}
-                Err(VolumeError::Read(_)) if group.iter().any(|row| row.in_journal) => self.quarantine(candidate, group, &mut moved)?,
+                Err(VolumeError::Read(_)) if group.iter().any(|row| row.in_journal) => {
+                    self.quarantine(candidate, group, &mut moved)?
+                }
                 Err(VolumeError::Read(error)) => self.leave(candidate, &error),
                 Err(error) => return Err(error),
             }

@@ -43,8 +43,9 @@ fn deleting_files_frees_a_full_disk() {
     let files = fill_volume(&volume);
     assert!(files >= 8, "{files} files fit");
     let ballast = disk.fill("ballast");
-    let refused = file(&volume, "one more", 200_000).unwrap_err();
-    assert!(refused.is_no_space(), "{refused}");
+    // A stream may have set aside some space for what comes next.
+    let refused = (0..32).find_map(|number| file(&volume, &format!("more{number}"), BIG).err());
+    assert!(refused.as_ref().is_some_and(VolumeError::is_no_space), "{refused:?}");
     for number in 0..files - 1 {
         unlink(&volume, &format!("file{number}"));
     }
