@@ -266,7 +266,8 @@ impl EmbeddedEngine {
 
     /// Commits a batch; after a failure for want of space once more, with what is kept in reserve.
     fn attempt(&self, health: &mut Health, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
-        let size = |(key, value): &(&[u8], Option<&[u8]>)| (key.len() + value.map_or(0, <[u8]>::len) + 32) as u64;
+        let size =
+            |(key, value): &(&[u8], Option<&[u8]>)| (key.len() + value.map_or(0, <[u8]>::len) + 32) as u64;
         let bytes = batch.rows.iter().map(size).sum();
         self.prepare(health, bytes)?;
         let error = match self.write(batch) {
