@@ -1,11 +1,11 @@
-//! The mount table: where volumes are mounted, and what is mounted somewhere.
+//! Where volumes are mounted, by the mount table.
 
 use std::{
-    ffi::OsString,
     fs, io,
-    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
+
+use forebay_fuse::{mount_table, resolve};
 
 use crate::error::CliError;
 
@@ -22,13 +22,12 @@ pub struct Mounted {
     pub uid: u32,
 }
 
-/// An entry of the mount table.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Entry {
-    path: PathBuf,
-    fstype: String,
-    source: PathBuf,
-    uid: u32,
+impl Mounted {
+    /// The mount, if it is one of a volume.
+    fn of(mounted: forebay_fuse::Mounted) -> Option<Mounted> {
+        let forebay_fuse::Mounted { path, fstype, source, uid, .. } = mounted;
+        (fstype == TYPE).then_some(Mounted { volume: source, mountpoint: path, uid })
+    }
 }
 
 /// All mounts of volumes, in the order in which they were made.
@@ -36,8 +35,7 @@ struct Entry {
 /// # Errors
 /// `/proc` is not there.
 pub fn all() -> io::Result<Vec<Mounted>> {
-    let ours = table()?.into_iter().filter(|entry| entry.fstype == TYPE);
-    Ok(ours.map(|entry| Mounted { volume: entry.source, mountpoint: entry.path, uid: entry.uid }).collect())
+    Ok(mount_table()?.into_iter().filter_map(Mounted::of).collect())
 }
 
 /// The volume that is mounted exactly on `path`; `None` where nothing or something else is. The server need not be alive.
@@ -45,13 +43,7 @@ pub fn all() -> io::Result<Vec<Mounted>> {
 /// # Errors
 /// The path cannot be looked at.
 pub fn on(path: &Path) -> io::Result<Option<Mounted>> {
-    let path = resolve(path)?;
-    let top = table()?.into_iter().rfind(|entry| entry.path == path);
-    Ok(top.filter(|entry| entry.fstype == TYPE).map(|entry| Mounted {
-        volume: entry.source,
-        mountpoint: entry.path,
-        uid: entry.uid,
-    }))
+    Ok(anything_on(&resolve(path)?)?.and_then(Mounted::of))
 }
 
 /// Where the volume is mounted.
@@ -63,25 +55,9 @@ pub fn of_volume(volume: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rfind(|mounted| mounted.volume == volume))
 }
 
-/// The type and source of whatever is mounted exactly on `path`, which must be as [`resolve`] gives it.
-pub(crate) fn anything_on(path: &Path) -> io::Result<Option<(String, PathBuf)>> {
-    Ok(table()?.into_iter().rfind(|entry| entry.path == path).map(|entry| (entry.fstype, entry.source)))
-}
-
-/// The path as the mount table has it. Works also where the server of a mount is gone.
-///
-/// # Errors
-/// The path, or its parent, cannot be looked at.
-pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    let Err(error) = fs::canonicalize(path) else { return fs::canonicalize(path) };
-    let dead = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    let absolute = std::path::absolute(path)?;
-    match (dead, absolute.parent(), absolute.file_name()) {
-        (Some(rustix::io::Errno::NOTCONN), Some(parent), Some(name)) => {
-            Ok(fs::canonicalize(parent)?.join(name))
-        }
-        _ => Err(error),
-    }
+/// Whatever is mounted exactly on `path`, which must be as [`resolve`] gives it.
+pub(crate) fn anything_on(path: &Path) -> io::Result<Option<forebay_fuse::Mounted>> {
+    Ok(mount_table()?.into_iter().rfind(|mounted| mounted.path == path))
 }
 
 /// The mount of a volume that a person means by `place`: where it is mounted, or the volume itself.
@@ -93,69 +69,24 @@ pub(crate) fn meant(place: &Path) -> Result<Option<Mounted>, CliError> {
     }
 }
 
-fn table() -> io::Result<Vec<Entry>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
-}
-
-/// One line: `id parent major:minor root path options [tags..] - type source superoptions`.
-fn parse(line: &[u8]) -> Option<Entry> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let path = path(fields.nth(4)?);
-    fields.find(|field| *field == b"-")?;
-    let fstype = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
-    let source = self::path(fields.next()?);
-    let options = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
-    let uid =
-        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok()).unwrap_or(0);
-    Some(Entry { path, fstype, source, uid })
-}
-
-fn path(field: &[u8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(unescape(field)))
-}
-
-/// Space, tab, newline and backslash are written as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = tail
-            .first_chunk::<3>()
-            .filter(|digits| *first == b'\\' && digits.iter().all(|digit| matches!(digit, b'0'..=b'7')));
-        match octal {
-            Some(digits) => {
-                let value = digits.iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
-                plain.push(value as u8);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                plain.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    plain
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_taken_apart() {
-        let line = br"36 35 0:98 / /mnt/a\040b rw,noatime master:1 - fuse.forebay /srv/my\040volume rw,user_id=1000,group_id=7";
-        let entry = parse(line).unwrap();
-        assert_eq!((entry.path, entry.fstype.as_str()), (PathBuf::from("/mnt/a b"), "fuse.forebay"));
-        assert_eq!((entry.source, entry.uid), (PathBuf::from("/srv/my volume"), 1000));
-        assert_eq!(parse(b""), None);
-        assert_eq!(parse(b"36 35 0:98 / /mnt rw"), None);
-    }
-
-    #[test]
     fn other_mounts_are_not_ours() {
         assert_eq!(on(Path::new("/proc")).unwrap(), None);
-        assert_eq!(anything_on(Path::new("/proc")).unwrap().unwrap().0, "proc");
+        assert_eq!(anything_on(Path::new("/proc")).unwrap().unwrap().fstype, "proc");
         assert!(on(Path::new("/no/such/place")).is_err());
+        let mounted = |fstype: &str| forebay_fuse::Mounted {
+            device: (0, 98),
+            path: "/mnt/a b".into(),
+            fstype: fstype.to_owned(),
+            source: "/srv/my volume".into(),
+            uid: 1000,
+        };
+        let ours = Mounted { volume: "/srv/my volume".into(), mountpoint: "/mnt/a b".into(), uid: 1000 };
+        assert_eq!(Mounted::of(mounted("fuse.forebay")), Some(ours));
+        assert_eq!(Mounted::of(mounted("fuse.forebay-null")), None);
     }
 }

@@ -37,7 +37,7 @@ pub use errno::Errno;
 pub use fs::Filesystem;
 pub use init::{Agreed, InitConfig, KernelOffer};
 pub use lock_reply::LockReply;
-pub use mount::{MountError, MountOptions, UnmountError, is_mounted, unmount};
+pub use mount::{MountError, MountOptions, Mounted, UnmountError, is_mounted, mount_table, resolve, unmount};
 pub use notify::Notifier;
 pub use protocol::Opcode;
 pub use reply::{DirBuffer, DirPlusBuffer, ReadBuffer};

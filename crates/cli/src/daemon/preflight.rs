@@ -81,19 +81,19 @@ fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
         Some(Errno::NOTCONN) => MountError::Stale(path.to_owned()),
         _ => MountError::MountPoint { path: path.to_owned(), error },
     };
-    let resolved = mounts::resolve(path).map_err(failed)?;
+    let resolved = forebay_fuse::resolve(path).map_err(failed)?;
     // Before anything that the server of a mount, which may hang, would have to answer.
-    let taken = mounts::anything_on(&resolved).map_err(failed)?.filter(|(kind, _)| kind.starts_with("fuse"));
+    let taken = mounts::anything_on(&resolved).map_err(failed)?.filter(forebay_fuse::Mounted::is_fuse);
     let metadata = fs::metadata(&resolved);
     match (taken, metadata) {
         (Some(_), Err(error)) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             Err(MountError::Stale(resolved).into())
         }
-        (Some((_, source)), _) => {
+        (Some(taken), _) => {
             let message = format!(
                 "mount point '{}' is busy: '{}' is mounted there; unmount it first, or choose another directory",
                 resolved.display(),
-                source.display()
+                taken.source.display()
             );
             Err(CliError::Told(message))
         }
@@ -109,11 +109,7 @@ fn may_mount(mountpoint: &Path) -> Result<(), CliError> {
         return Err(MountError::NoDevice.into());
     }
     if !geteuid().is_root() {
-        if !on_path("fusermount3") {
-            return Err(MountError::NoHelper(io::ErrorKind::NotFound.into()).into());
-        }
-        return rustix::fs::access(mountpoint, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|_| MountError::Forbidden(mountpoint.to_owned()).into());
+        return may_ask_for_mount(mountpoint);
     }
     if let Err(error) = File::options().read(true).write(true).open(DEVICE) {
         return Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -132,6 +128,18 @@ fn may_mount(mountpoint: &Path) -> Result<(), CliError> {
         }
         _ => Ok(()),
     }
+}
+
+/// What `fusermount3` needs to mount for a user other than root: itself, the device, and a directory of the user's.
+fn may_ask_for_mount(mountpoint: &Path) -> Result<(), CliError> {
+    if !on_path("fusermount3") {
+        return Err(MountError::NoHelper.into());
+    }
+    if rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK).is_err() {
+        return Err(MountError::DeviceForbidden.into());
+    }
+    rustix::fs::access(mountpoint, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|_| MountError::NotWritable(mountpoint.to_owned()).into())
 }
 
 fn on_path(program: &str) -> bool {

@@ -18,7 +18,7 @@ const HELPER: &str = "fusermount3";
 
 pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<Device, MountError> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-        .map_err(|error| MountError::NoHelper(error.into()))?;
+        .map_err(|error| MountError::HelperFailed(error.into()))?;
     // The socket goes as standard input: no descriptor has to be made inheritable.
     let mut child = Command::new(HELPER)
         .arg("-o")
@@ -30,17 +30,20 @@ pub(super) fn mount(path: &Path, options: &MountOptions) -> Result<Device, Mount
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(MountError::NoHelper)?;
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => MountError::HelperFailed(error),
+        })?;
     let received = receive(&ours);
     let mut message = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         // What cannot be read of an error message is left out of it.
         let _ = stderr.read_to_string(&mut message);
     }
-    let status = child.wait().map_err(MountError::NoHelper)?;
+    let status = child.wait().map_err(MountError::HelperFailed)?;
     match received {
         Ok(Some(fd)) if status.success() => Ok(Device::from_fd(fd)),
-        Err(error) if status.success() => Err(MountError::NoHelper(error)),
+        Err(error) if status.success() => Err(MountError::HelperFailed(error)),
         _ => {
             let message = message.trim();
             let message = if message.is_empty() { format!("{status}") } else { message.to_owned() };

@@ -16,6 +16,7 @@ use rustix::mount::UnmountFlags;
 use crate::device::{self, Device};
 
 pub(crate) use table::find;
+pub use table::{Mounted, mount_table};
 
 /// How to mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +65,10 @@ pub enum MountError {
         "there is no /dev/fuse: load the kernel module (modprobe fuse), or give the container the device (--device /dev/fuse)"
     )]
     NoDevice,
-    /// The device may not be opened.
-    #[error("no permission to open /dev/fuse: run as root, or install fusermount3 (Debian package fuse3)")]
+    /// The device may not be opened. `fusermount3` opens it with the rights of the user who calls it.
+    #[error(
+        "no permission to open /dev/fuse: let everybody open it, as is usual (chmod 666 /dev/fuse), or run as root"
+    )]
     DeviceForbidden,
     /// The device cannot be opened for another reason.
     #[error("cannot open /dev/fuse: {0}")]
@@ -111,11 +114,20 @@ pub enum MountError {
         #[source]
         error: io::Error,
     },
-    /// fusermount3 is not there or cannot be run.
+    /// A user other than root may not write to the mount point.
     #[error(
-        "cannot run fusermount3, which mounts for users other than root: {0}; install Debian package fuse3"
+        "no permission to mount on {}: users other than root mount on directories that they may write to; choose one of your own",
+        .0.display()
     )]
-    NoHelper(#[source] io::Error),
+    NotWritable(PathBuf),
+    /// fusermount3 is not there.
+    #[error(
+        "fusermount3, which mounts for users other than root, is not installed: install Debian package fuse3, or run as root"
+    )]
+    NoHelper,
+    /// fusermount3 cannot be run.
+    #[error("cannot run fusermount3, which mounts for users other than root: {0}")]
+    HelperFailed(#[source] io::Error),
     /// fusermount3 refused.
     #[error("fusermount3 refused to mount on {}: {message}", path.display())]
     Helper {
@@ -191,7 +203,10 @@ fn check(path: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     let ours = format!("fuse.{}", options.subtype);
     match find(&resolved).map_err(failed)? {
         Some(mounted) if mounted.fstype == ours => {
-            return Err(MountError::AlreadyMounted { path: resolved, fsname: mounted.source });
+            return Err(MountError::AlreadyMounted {
+                path: resolved,
+                fsname: mounted.source.display().to_string(),
+            });
         }
         _ => {}
     }
@@ -202,8 +217,11 @@ fn check(path: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     }
 }
 
-/// The path as the mount table has it; works also where the server of the mount is gone.
-fn resolve(path: &Path) -> io::Result<PathBuf> {
+/// The path as the mount table has it: absolute and free of symlinks. Works also where the server of a mount on it is gone.
+///
+/// # Errors
+/// The path, or its parent, cannot be looked at.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     match std::fs::canonicalize(path) {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             let absolute = std::path::absolute(path)?;

@@ -1,4 +1,4 @@
-//! The mount table of this process.
+//! The mount table of this process: `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,24 +7,39 @@ use std::path::{Path, PathBuf};
 
 /// What is mounted somewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     /// Major and minor device number.
     pub device: (u32, u32),
+    /// The mount point, absolute and free of symlinks.
     pub path: PathBuf,
+    /// The type, such as `ext4` or `fuse.forebay`.
     pub fstype: String,
-    pub source: String,
+    /// What is mounted: a device, or the name that the file system gave itself.
+    pub source: PathBuf,
+    /// The user who mounted it, of FUSE mounts; 0 of others.
+    pub uid: u32,
 }
 
 impl Mounted {
-    pub(crate) fn is_fuse(&self) -> bool {
+    /// Whether a FUSE server answers for it.
+    #[must_use]
+    pub fn is_fuse(&self) -> bool {
         self.fstype == "fuse" || self.fstype.starts_with("fuse.")
     }
 }
 
-/// The topmost mount exactly on `path`, which must be absolute and free of symlinks.
-pub(crate) fn find(path: &Path) -> io::Result<Option<Mounted>> {
+/// All mounts that this process sees, in the order in which they were made; of several on one path the last is on top.
+///
+/// # Errors
+/// `/proc` is not there.
+pub fn mount_table() -> io::Result<Vec<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mounted| mounted.path == path))
+    Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// The topmost mount exactly on `path`, which must be as [`resolve`](super::resolve) gives it.
+pub(crate) fn find(path: &Path) -> io::Result<Option<Mounted>> {
+    Ok(mount_table()?.into_iter().rfind(|mounted| mounted.path == path))
 }
 
 /// One line: `id parent major:minor root path options [tags..] - type source superoptions`.
@@ -34,13 +49,17 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let (major, minor) = device.split_once(':')?;
     let path = fields.nth(1)?;
     fields.find(|field| *field == b"-")?;
-    let fstype = fields.next()?;
+    let fstype = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = fields.next()?;
+    let options = String::from_utf8_lossy(fields.next().unwrap_or_default());
+    let uid = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+    let plain = |field| PathBuf::from(OsString::from_vec(unescape(field)));
     Some(Mounted {
         device: (major.parse().ok()?, minor.parse().ok()?),
-        path: PathBuf::from(OsString::from_vec(unescape(path))),
-        fstype: String::from_utf8_lossy(&unescape(fstype)).into_owned(),
-        source: String::from_utf8_lossy(&unescape(source)).into_owned(),
+        path: plain(path),
+        fstype,
+        source: plain(source),
+        uid: uid.unwrap_or(0),
     })
 }
 
@@ -73,12 +92,12 @@ mod tests {
 
     #[test]
     fn lines_are_taken_apart() {
-        let line = br"36 35 0:98 /mnt1 /mnt/a\040b rw,noatime master:1 shared:2 - fuse.forebay vol\134x rw,user_id=0";
+        let line = br"36 35 0:98 /mnt1 /mnt/a\040b rw,noatime master:1 shared:2 - fuse.forebay vol\134x rw,user_id=1000,group_id=7";
         let mounted = parse(line).unwrap();
         assert_eq!(mounted.device, (0, 98));
         assert_eq!(mounted.path, Path::new("/mnt/a b"));
         assert_eq!(mounted.fstype, "fuse.forebay");
-        assert_eq!(mounted.source, r"vol\x");
+        assert_eq!((mounted.source.as_path(), mounted.uid), (Path::new(r"vol\x"), 1000));
         assert!(mounted.is_fuse());
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 0:98 / /mnt rw"), None);
