@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::text::{digits, nanoseconds, rate};
+use crate::text::{nanoseconds, rate};
 use crate::{Comparison, Latency, Measurement, Rates, Unit};
 
 /// Width of every plot in its own units; the page scales it to what it has.
 const WIDTH: f64 = 340.0;
+
+/// Width of an axis of rates.
+const SCALE: f64 = WIDTH - 2.0;
 
 const BAR: f64 = 16.0;
 const ROW: f64 = 34.0;
@@ -18,10 +21,12 @@ pub(crate) fn rates(result: &Comparison) -> String {
         bars.push((class, side.to_string(), &of.acknowledged));
         bars.extend(of.drained.as_ref().map(|drained| (class, format!("{side}, drained"), drained)));
     }
-    let longest = bars.iter().map(|(_, _, rates)| rates.max).fold(0.001, f64::max);
-    let scale = |value: f64| value / longest * (WIDTH - 4.0);
+    let end = end_of_axis(bars.iter().map(|(_, _, rates)| rates.max).fold(0.001, f64::max), result.unit);
+    let scale = |value: f64| value / end * SCALE;
     let label = format!("{}: rates of {}", result.workload.title(), names(result));
-    let mut svg = open(ROW * bars.len() as f64, &label);
+    let height = ROW * bars.len() as f64;
+    let mut svg = open(height + 16.0, &label);
+    svg += &rate_axis(height, end, result.unit);
     for (index, (class, name, rates)) in bars.iter().enumerate() {
         let top = ROW * index as f64;
         let faint = if name.ends_with("drained") { " faint" } else { "" };
@@ -84,35 +89,32 @@ pub(crate) fn latencies(result: &Comparison) -> String {
     svg + "</svg>"
 }
 
-/// All ratios on one logarithmic axis with a line where both are equal.
-pub(crate) fn ratios(results: &[Comparison]) -> String {
-    let ratios: Vec<_> =
-        results.iter().filter_map(|result| Some((result.workload.title(), result.ratio?))).collect();
-    let each = |ratio: &crate::Ratio| [Some(ratio.acknowledged), ratio.drained].into_iter().flatten();
-    let exponent = |value: f64| value.max(0.001).log10();
-    let span = ratios.iter().flat_map(|(_, ratio)| each(ratio)).map(|value| exponent(value).abs());
-    let span = span.fold(0.5, f64::max) + 0.1;
-    let scale = |value: f64| WIDTH / 2.0 + exponent(value) / span * (WIDTH / 2.0);
-    let height = 30.0 * ratios.len() as f64;
-    let mut svg = open(height, "Ratios of target to reference");
-    let _ = write!(svg, r#"<path class="axis" d="M{0} 0V{height:.1}"/>"#, WIDTH / 2.0);
-    for (index, (title, ratio)) in ratios.iter().enumerate() {
-        let top = 30.0 * index as f64;
-        let values: Vec<_> = each(ratio).map(digits).collect();
-        let _ = write!(svg, r#"<text class="name" x="0" y="{:.1}">{title}</text>"#, top + 11.0);
-        let text = values.join(" / ");
-        let _ = write!(svg, r#"<text class="value" x="{WIDTH}" y="{:.1}">{text}</text>"#, top + 11.0);
-        for (row, (value, faint)) in each(ratio).zip(["", " faint"]).enumerate() {
-            let (middle, end) = (WIDTH / 2.0, scale(value));
-            let (x, width, y) =
-                (middle.min(end), (middle - end).abs().max(1.0), top + 14.0 + 6.0 * row as f64);
-            let _ = write!(
-                svg,
-                r#"<rect class="target{faint}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="5"/>"#
-            );
-        }
+/// A round figure of the unit at or above `most`: the end of an axis of rates.
+fn end_of_axis(most: f64, unit: Unit) -> f64 {
+    let step: f64 = match unit {
+        Unit::BytesPerSecond => 1024.0,
+        Unit::OperationsPerSecond => 1000.0,
+    };
+    let most = most.max(0.001);
+    let scale = step.powf(most.log(step).floor().max(0.0));
+    let scale = scale * 10_f64.powf((most / scale).log10().floor());
+    let round = [1.0, 1.2, 1.6, 2.0, 3.0, 4.0, 6.0, 8.0].into_iter().find(|round| round * scale >= most);
+    round.unwrap_or(10.0) * scale
+}
+
+/// The axis of rates: nothing, half and the end, with lines from `0` to `height`.
+fn rate_axis(height: f64, end: f64, unit: Unit) -> String {
+    let mut svg = String::new();
+    let label = |value: f64| rate(value, unit).replace(".00 ", " ").replace(".0 ", " ");
+    for (x, anchor, text) in
+        [(0.0, "start", "0".to_string()), (0.5, "middle", label(end / 2.0)), (1.0, "end", label(end))]
+    {
+        let x = x * SCALE;
+        let _ = write!(svg, r#"<path class="grid" d="M{x:.1} 0V{height:.1}"/>"#);
+        let y = height + 11.0;
+        let _ = write!(svg, r#"<text class="tick {anchor}" x="{x:.1}" y="{y:.1}">{text}</text>"#);
     }
-    svg + "</svg>"
+    svg
 }
 
 fn sides(result: &Comparison) -> impl Iterator<Item = (&'static str, &'static str, &Measurement)> {
@@ -131,4 +133,28 @@ fn rounds(rates: &Rates, unit: Unit) -> String {
 
 fn open(height: f64, label: &str) -> String {
     format!(r#"<svg viewBox="0 0 {WIDTH} {height:.1}" role="img" aria-label="{label}">"#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_on_round_figures() {
+        let mebi = 1_048_576.0;
+        for (most, unit, end) in [
+            (0.5, Unit::OperationsPerSecond, 0.6),
+            (950.0, Unit::OperationsPerSecond, 1000.0),
+            (1010.0, Unit::OperationsPerSecond, 1200.0),
+            (41_000.0, Unit::OperationsPerSecond, 60_000.0),
+            (177.0 * mebi, Unit::BytesPerSecond, 200.0 * mebi),
+            (1500.0 * mebi, Unit::BytesPerSecond, 1.6 * 1024.0 * mebi),
+        ] {
+            assert!(
+                (end_of_axis(most, unit) / end - 1.0).abs() < 1e-9,
+                "{most}: {}",
+                end_of_axis(most, unit)
+            );
+        }
+    }
 }

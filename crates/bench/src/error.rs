@@ -84,7 +84,7 @@ pub enum Error {
     /// A callback of a [`crate::Probe`] failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Callback {
-        /// `drain`, `empty the caches of` or `observe`.
+        /// `drain`, `empty the caches of`, `count requests of` or `observe`.
         what: &'static str,
         /// The directory measured.
         path: PathBuf,

@@ -1,11 +1,15 @@
 //! The report as one page of HTML that loads nothing: style and plots are inside.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::text::{bytes, digits, nanoseconds, rate, spread};
-use crate::{Comparison, Measurement, Report, chart};
+use crate::{Comparison, Measurement, Report, chart, ratios};
 
 const STYLE: &str = include_str!("report.css");
+
+/// What the marks of a latency plot are.
+const KEY: &str = "<span class=\"key\"><i class=\"p50\"></i>p50 <i class=\"p99\"></i>p99 <i class=\"longest\"></i>longest</span>";
 
 /// The whole page.
 pub(crate) fn page(report: &Report) -> String {
@@ -21,27 +25,23 @@ pub(crate) fn page(report: &Report) -> String {
         let _ = writeln!(html, "<dt>{label}</dt><dd>{}</dd>", escape(&value));
     }
     html += "</dl>\n";
-    if report.results.iter().any(|result| result.ratio.is_some()) {
-        html += "<section>\n<h2>Target against reference</h2>\n<p>Median rate of the target divided by that of the \
-                 reference, on a logarithmic axis. Right of the line the target is faster. The faint bar is drained.</p>\n";
-        html += &chart::ratios(&report.results);
-        html += "\n</section>\n";
-    }
+    html += &ratios::chart(&report.results);
     html += "<main>\n";
     for result in &report.results {
         html += &card(result);
     }
     html += "</main>\n<footer><p>Bars are medians over rounds, with a line from the slowest to the fastest round. Drained: \
-             until nothing was pending (fsync, syncfs, and what the mount itself had to finish). Latency marks, from large \
-             to small: p50, p99, longest.</p></footer>\n</body>\n</html>\n";
+             until nothing was pending (fsync, syncfs, and what the mount itself had to finish). Latency is on a logarithmic \
+             axis.</p></footer>\n</body>\n</html>\n";
     html
 }
 
 fn card(result: &Comparison) -> String {
     let workload = result.workload;
-    let mut html = format!("<article id=\"{}\">\n<h3>{}", workload.name(), workload.title());
+    let mut html = format!("<article id=\"{}\">\n<h3><span>{}</span>", workload.name(), workload.title());
     if let Some(ratio) = result.ratio {
-        let _ = write!(html, " <span class=\"ratio\">{} × reference</span>", digits(ratio.acknowledged));
+        let class = if ratio.acknowledged < 1.0 { "slower" } else { "faster" };
+        let _ = write!(html, " <span class=\"{class}\">{} × reference</span>", digits(ratio.acknowledged));
     }
     html += "</h3>\n";
     for note in &result.notes {
@@ -49,7 +49,7 @@ fn card(result: &Comparison) -> String {
     }
     if result.target.is_some() || result.reference.is_some() {
         html += &chart::rates(result);
-        let _ = writeln!(html, "\n<h4>latency: {}</h4>", workload.latency_of());
+        let _ = writeln!(html, "\n<h4>latency: {}{KEY}</h4>", workload.latency_of());
         html += &chart::latencies(result);
         html += "\n<details><summary>figures</summary>\n";
         html += &figures(result);
@@ -84,16 +84,26 @@ fn figures(result: &Comparison) -> String {
     html += &row("latency max", &|of| Some(nanoseconds(of.latency.max_ns)));
     html += &row("operations a round", &|of| Some(of.operations.to_string()));
     html += &row("contents a round", &|of| (of.bytes > 0).then(|| bytes(of.bytes)));
-    html += &row("cache", &|of| Some(of.cache.to_string()));
+    html += &row("cache", &|of| Some(of.cache_in_words()));
     html += &row("daemon, µs an operation", &|of| of.daemon.map(|daemon| digits(daemon.acknowledged_us)));
     html += &row("the same, until drained", &|of| of.daemon.map(|daemon| digits(daemon.drained_us)));
     html += &row("client, µs an operation", &|of| Some(digits(of.client_us)));
     html += &row("daemon's peak memory", &|of| of.peak_memory_bytes.map(bytes));
-    let mut observed: Vec<_> = sides.iter().flat_map(|(_, of)| of.observed.keys()).collect();
-    observed.sort_unstable();
-    observed.dedup();
-    for name in observed {
-        html += &row(&escape(name), &|of| of.observed.get(name).map(|value| digits(*value)));
+    html += &row("requests an operation", &|of| of.requests_an_operation().map(digits));
+    let kinds = sides.iter().flat_map(|(_, of)| of.requests.iter().flat_map(|requests| requests.keys()));
+    for kind in kinds.collect::<BTreeSet<_>>() {
+        let label = format!("– {}", escape(kind));
+        html += &row(&label, &|of| of.requests.as_ref()?.get(kind).map(|count| digits(*count)));
+    }
+    let observed: Vec<_> = sides.iter().map(|(_, of)| of.observed_in_words()).collect();
+    let labels = observed.iter().flatten().map(|(label, _)| label);
+    for label in labels.collect::<BTreeSet<_>>() {
+        let cells = observed.iter().map(|words| {
+            let found = words.iter().find(|(name, _)| name == label);
+            format!("<td>{}</td>", found.map_or(String::new(), |(_, value)| escape(value)))
+        });
+        let cells: String = cells.collect();
+        let _ = writeln!(html, "<tr><th>{}</th>{cells}</tr>", escape(label));
     }
     html + "</table></div>\n"
 }

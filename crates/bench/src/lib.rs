@@ -31,6 +31,7 @@ mod pattern;
 mod plan;
 mod process;
 mod progress;
+mod ratios;
 mod report;
 mod run;
 mod small;
@@ -42,7 +43,7 @@ mod workload;
 
 pub use error::Error;
 pub use machine::{Machine, Place};
-pub use plan::{Callback, Observe, Plan, Probe, Sizes};
+pub use plan::{Callback, Chill, Observe, Plan, Probe, Requests, Sizes};
 pub use progress::Progress;
 pub use report::{
     Cache, Comparison, Latency, Measurement, Processor, Rates, Ratio, Report, Settings, Side, SideReport,

@@ -20,6 +20,12 @@ const MOST_STREAM_BYTES: u64 = 1 << 44;
 /// Something the caller does to a measured file system.
 pub type Callback = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
+/// Empties caches, and says in words which, for the report.
+pub type Chill = Box<dyn Fn() -> io::Result<Vec<String>> + Send + Sync>;
+
+/// Kernel requests answered since some moment before the benchmark, by operation.
+pub type Requests = Box<dyn Fn() -> io::Result<BTreeMap<String, u64>> + Send + Sync>;
+
 /// Figures of the caller's own, by name, taken after a step has drained.
 pub type Observe = Box<dyn Fn() -> io::Result<BTreeMap<String, f64>> + Send + Sync>;
 
@@ -33,13 +39,16 @@ pub struct Probe {
     pub drain: Option<Callback>,
     /// Empties the caches that the kernel does not hold (the daemon's memory and disk cache), or remounts. Called
     /// before each cold step, before the kernel's caches are dropped.
-    pub chill: Option<Callback>,
+    pub chill: Option<Chill>,
     /// The file system keeps no contents and gives zeros, as a do-nothing one does: of what is read only the length is checked.
     pub forgets_data: bool,
     /// Whether `chill` also makes the kernel forget names and attributes, as a remount does.
     pub chill_forgets_names: bool,
-    /// Further figures to record after each step has drained: objects in the store, bytes of metadata.
+    /// Further figures to record after each step has drained, and before each that writes: objects in the store, bytes of metadata. Those whose name
+    /// ends in `_bytes` are sizes.
     pub observe: Option<Observe>,
+    /// Counts what the kernel asks of the process, for requests an operation.
+    pub requests: Option<Requests>,
 }
 
 impl fmt::Debug for Probe {
@@ -51,6 +60,7 @@ impl fmt::Debug for Probe {
             .field("forgets_data", &self.forgets_data)
             .field("chill_forgets_names", &self.chill_forgets_names)
             .field("observe", &self.observe.is_some())
+            .field("requests", &self.requests.is_some())
             .finish()
     }
 }
@@ -111,6 +121,42 @@ impl Sizes {
             many_directories: 10,
             many_jobs: 4,
         }
+    }
+
+    /// What [`Sizes::set`] takes: the names of the fields, with hyphens.
+    pub const NAMES: [&str; 10] = [
+        "stream-bytes",
+        "random-reads",
+        "random-writes",
+        "names",
+        "small-files",
+        "tree-files",
+        "tree-directories",
+        "many-files",
+        "many-directories",
+        "many-jobs",
+    ];
+
+    /// Sets the field called `name`; false if there is none. Whether the value is in its range is seen when the plan runs.
+    pub fn set(&mut self, name: &str, value: u64) -> bool {
+        let field = match name {
+            "stream-bytes" => &mut self.stream_bytes,
+            "random-reads" => &mut self.random_reads,
+            "random-writes" => &mut self.random_writes,
+            "names" => &mut self.names,
+            "small-files" => &mut self.small_files,
+            "tree-files" => &mut self.tree_files,
+            "tree-directories" => &mut self.tree_directories,
+            "many-files" => &mut self.many_files,
+            "many-directories" => &mut self.many_directories,
+            "many-jobs" => {
+                self.many_jobs = usize::try_from(value).unwrap_or(usize::MAX);
+                return true;
+            }
+            _ => return false,
+        };
+        *field = value;
+        true
     }
 
     /// Bytes that `family` holds at most, with 4 KiB for each inode of a file system that keeps no tiny files inline.

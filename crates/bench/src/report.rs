@@ -158,6 +158,15 @@ pub struct Measurement {
     pub peak_memory_bytes: Option<u64>,
     /// What the caller observed after the last round had drained, to three decimals; finite figures only.
     pub observed: BTreeMap<String, f64>,
+    /// By how much each of these grew for each operation, until drained, over all rounds, for workloads that write.
+    #[serde(default)]
+    pub grown: BTreeMap<String, f64>,
+    /// Requests that the kernel made of the process behind the mount for each operation, over all rounds, by kind.
+    #[serde(default)]
+    pub requests: Option<BTreeMap<String, f64>>,
+    /// Caches of the process behind the mount that were emptied before, in its words.
+    #[serde(default)]
+    pub emptied: Vec<String>,
 }
 
 /// Rates in [`Comparison::unit`].
@@ -253,14 +262,71 @@ impl Measurement {
             client_us: each(&|sample| Some(sample.client)).unwrap_or(0.0),
             peak_memory_bytes: last.peak_memory,
             observed: finite(&last.observed),
+            grown: finite(&per_operation(samples.iter().map(|sample| &sample.grown), all.done.operations)),
+            requests: requests(samples, all.done.operations),
+            emptied: last.emptied.clone(),
         })
     }
+}
+
+/// Sums, divided by the number of operations.
+fn per_operation<'s>(
+    samples: impl Iterator<Item = &'s BTreeMap<String, f64>>,
+    operations: u64,
+) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, value) in samples.flatten() {
+        *sums.entry(name.clone()).or_default() += value / operations.max(1) as f64;
+    }
+    sums
+}
+
+fn requests(samples: &[Sample], operations: u64) -> Option<BTreeMap<String, f64>> {
+    let counts: Option<Vec<_>> = samples.iter().map(|sample| sample.requests.as_ref()).collect();
+    let counts: Vec<BTreeMap<String, f64>> = counts?
+        .into_iter()
+        .map(|count| count.iter().map(|(name, count)| (name.clone(), *count as f64)).collect())
+        .collect();
+    Some(finite(&per_operation(counts.iter(), operations)))
 }
 
 /// What JSON can hold and give back as it was.
 fn finite(observed: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let finite = observed.iter().filter(|(_, value)| value.is_finite());
     finite.map(|(name, value)| (name.clone(), thousandths(*value))).collect()
+}
+
+impl Measurement {
+    /// Requests of all kinds for each operation, where they were counted.
+    pub(crate) fn requests_an_operation(&self) -> Option<f64> {
+        Some(self.requests.as_ref()?.values().sum())
+    }
+
+    /// What was cached, with the words of what emptied its own caches.
+    pub(crate) fn cache_in_words(&self) -> String {
+        match (self.cache, self.emptied.as_slice()) {
+            (Cache::Cold { .. }, [_, ..]) => format!("{}: {}", self.cache, self.emptied.join(", ")),
+            _ => self.cache.to_string(),
+        }
+    }
+
+    /// What was observed, as label and value, with its growth for each operation.
+    pub(crate) fn observed_in_words(&self) -> Vec<(String, String)> {
+        let shown = |name: &str, value: f64| match name.ends_with("_bytes") {
+            true if value >= 0.0 => crate::text::bytes(value as u64),
+            true => format!("-{}", crate::text::bytes(-value as u64)),
+            false if value.fract() == 0.0 => format!("{value:.0}"),
+            false => crate::text::digits(value),
+        };
+        let label = |name: &str| name.trim_end_matches("_bytes").replace('_', " ");
+        let words = self.observed.iter().map(|(name, value)| {
+            let grown = self.grown.get(name).filter(|grown| name.ends_with("_bytes") && grown.abs() >= 0.5);
+            let grown =
+                grown.map(|grown| format!(" (+{} an operation)", shown(name, *grown)).replace("+-", "-"));
+            (label(name), format!("{}{}", shown(name, *value), grown.unwrap_or_default()))
+        });
+        words.collect()
+    }
 }
 
 impl Comparison {

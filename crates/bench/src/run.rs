@@ -116,6 +116,8 @@ fn measure(
     notes: &mut HashMap<Workload, Vec<String>>,
 ) -> Result<(), Error> {
     let all = Family::ALL.map(|family| (family, steps(plan, family)));
+    // What was pending before the benchmark is not in its first figure.
+    stages.iter().try_for_each(|stage| stage.settle(&[]))?;
     let each_round: usize = all.iter().map(|(_, steps)| steps.len() * stages.len()).sum();
     progress.begin((each_round * plan.rounds) as u64);
     for (family, steps) in all.iter().filter(|(_, steps)| !steps.is_empty()) {

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::crew::{Clock, Crew, Tally};
+use crate::plan::Requests;
 use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, pattern, process};
 
 /// What one round of one workload gave on one side.
@@ -26,6 +28,12 @@ pub(crate) struct Sample {
     pub(crate) peak_memory: Option<u64>,
     /// What the probe observed once drained.
     pub(crate) observed: BTreeMap<String, f64>,
+    /// By how much that grew, for workloads that write.
+    pub(crate) grown: BTreeMap<String, f64>,
+    /// What the kernel asked during the operations.
+    pub(crate) requests: Option<BTreeMap<String, u64>>,
+    /// Caches of the process behind the mount that were emptied before, in words.
+    pub(crate) emptied: Vec<String>,
 }
 
 /// One side, with the directory that everything is made in.
@@ -37,6 +45,8 @@ pub(crate) struct Stage<'p> {
     probe: &'p Probe,
     root: PathBuf,
     stop: &'p AtomicBool,
+    /// What the last [`Stage::chill`] emptied, until a measurement takes it.
+    emptied: Mutex<Vec<String>>,
     removed: bool,
 }
 
@@ -67,7 +77,7 @@ impl<'p> Stage<'p> {
                 Err(source) => return Err(Error::Directory { path: place.path, source }),
             }
         };
-        Ok(Self { plan, side, place, probe, root, stop, removed: false })
+        Ok(Self { plan, side, place, probe, root, stop, emptied: Mutex::default(), removed: false })
     }
 
     /// The directory of a family.
@@ -95,7 +105,10 @@ impl<'p> Stage<'p> {
         let daemon = self.probe.chill.is_some();
         let names = machine || (daemon && self.probe.chill_forgets_names);
         if workload.cold_names() && !names {
-            let why = "names stay cached: dropping the kernel's caches takes root and a writable /proc/sys";
+            let why = match self.plan.drop_caches {
+                true => "names stay cached: dropping the kernel's caches takes root and a writable /proc/sys",
+                false => "names stay cached: this run was told to keep the kernel's caches",
+            };
             return Err(format!("{} on the {}: {why}", workload.title(), self.side));
         }
         if self.place.in_memory() && !daemon {
@@ -108,7 +121,8 @@ impl<'p> Stage<'p> {
     /// Empties the caches that `workload` must not find full. Everything of the family is clean by then.
     pub(crate) fn chill(&self, workload: Workload) -> Result<(), Error> {
         if let Some(chill) = &self.probe.chill {
-            chill().map_err(|source| self.callback("empty the caches of", source))?;
+            let emptied = chill().map_err(|source| self.callback("empty the caches of", source))?;
+            *self.emptied.lock().unwrap_or_else(PoisonError::into_inner) = emptied;
         }
         if workload.cold_data() {
             files::each_file(&self.family(workload.family()), &mut files::forget_contents)?;
@@ -138,11 +152,15 @@ impl<'p> Stage<'p> {
         prepare: impl Fn(usize) -> Result<T, Error> + Sync,
         work: impl Fn(&mut Clock<'_>, usize, T) -> Result<(), Error> + Sync,
     ) -> Result<Sample, Error> {
+        let emptied = std::mem::take(&mut *self.emptied.lock().unwrap_or_else(PoisonError::into_inner));
+        let held = if workload.writes() { self.observe()? } else { BTreeMap::new() };
+        let asked = self.requests()?;
         let before = self.processor_time()?;
         let client = process::processor_time(std::process::id()).unwrap_or_default();
         let tally = self.crew(workload).run(prepare, work)?;
         let client = process::processor_time(std::process::id()).unwrap_or_default().saturating_sub(client);
         let acknowledged = self.processor_time()?;
+        let requests = asked.zip(self.requests()?).map(|(before, after)| more(&before, after));
         let drain = Instant::now();
         if workload.writes() {
             self.settle(durable)?;
@@ -158,11 +176,23 @@ impl<'p> Stage<'p> {
             _ => None,
         };
         let peak_memory = self.peak_memory()?;
-        let observed = match &self.probe.observe {
-            Some(observe) => observe().map_err(|source| self.callback("observe", source))?,
-            None => BTreeMap::new(),
-        };
-        Ok(Sample { tally, drained, processor, client, peak_memory, observed })
+        let observed = self.observe()?;
+        let growth = |(name, before): (&String, &f64)| Some((name.clone(), observed.get(name)? - before));
+        let grown = held.iter().filter_map(growth).collect();
+        Ok(Sample { tally, drained, processor, client, peak_memory, observed, grown, requests, emptied })
+    }
+
+    fn observe(&self) -> Result<BTreeMap<String, f64>, Error> {
+        match &self.probe.observe {
+            Some(observe) => observe().map_err(|source| self.callback("observe", source)),
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
+    fn requests(&self) -> Result<Option<BTreeMap<String, u64>>, Error> {
+        let count =
+            |requests: &Requests| requests().map_err(|source| self.callback("count requests of", source));
+        self.probe.requests.as_ref().map(count).transpose()
     }
 
     /// Most memory so far of the process behind this side, bytes.
@@ -204,6 +234,15 @@ impl Drop for Stage<'_> {
             let _ = remove(&self.root);
         }
     }
+}
+
+/// What was counted since `before`, without what was not.
+fn more(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let since = |(name, count): (String, u64)| {
+        let more = count.saturating_sub(before.get(&name).copied().unwrap_or(0));
+        (more > 0).then_some((name, more))
+    };
+    after.into_iter().filter_map(since).collect()
 }
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";

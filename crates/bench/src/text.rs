@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{Comparison, Measurement, Rates, Report, Unit};
+use crate::{Cache, Comparison, Measurement, Rates, Report, Unit};
 
 /// A rate with its unit, three significant digits.
 pub(crate) fn rate(value: f64, unit: Unit) -> String {
@@ -47,8 +47,10 @@ pub(crate) fn spread(rates: &Rates) -> String {
     format!("{:+.0}/{:+.0}%", percent(rates.min), percent(rates.max))
 }
 
-const HEADS: [&str; 10] =
-    ["", "", "rate", "spread", "drained", "p50", "p99", "max", "daemon µs", "ratio (drained)"];
+const COLUMNS: usize = 11;
+
+const HEADS: [&str; COLUMNS] =
+    ["", "", "rate", "spread", "drained", "p50", "p99", "max", "daemon µs", "requests", "ratio (drained)"];
 
 /// The whole report.
 pub(crate) fn table(report: &Report) -> String {
@@ -78,13 +80,44 @@ pub(crate) fn table(report: &Report) -> String {
     for note in report.results.iter().flat_map(|result| &result.notes) {
         let _ = writeln!(text, "note: {note}");
     }
+    text += &cold(report);
+    text += &held(report);
     text += "\nRates are medians over rounds, acknowledged and drained (nothing pending). Spread: slowest and fastest round.\n";
     text += "Latency is of one operation. Daemon: processor time of the process behind the mount for each operation,\n";
-    text += "until drained. Ratio: target's median rate divided by the reference's; above 1 the target is faster.\n";
+    text += "until drained. Requests: of the kernel to that process, for each operation. Ratio: target's median rate divided\n";
+    text += "by the reference's; above 1 the target is faster.\n";
     text
 }
 
-fn rows_of(result: &Comparison) -> Vec<[String; 10]> {
+/// Which caches were emptied before the cold steps, once for each answer.
+fn cold(report: &Report) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for result in &report.results {
+        for (side, of) in [("target", &result.target), ("reference", &result.reference)] {
+            let Some(of) = of.as_ref().filter(|of| of.cache != Cache::Warm) else { continue };
+            let line = format!("{side}, {}\n", of.cache_in_words());
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines.concat()
+}
+
+/// What the process behind the target held once the workloads that make files had drained.
+fn held(report: &Report) -> String {
+    let mut text = String::new();
+    for result in report.results.iter().filter(|result| result.workload.founds_family()) {
+        let Some(of) = result.target.as_ref().filter(|of| !of.observed.is_empty()) else { continue };
+        let peak = of.peak_memory_bytes.map(|peak| ("peak memory".to_string(), bytes(peak)));
+        let words = of.observed_in_words().into_iter().chain(peak);
+        let words: Vec<_> = words.map(|(label, value)| format!("{label} {value}")).collect();
+        let _ = writeln!(text, "held after {}: {}", result.workload.title(), words.join(", "));
+    }
+    text
+}
+
+fn rows_of(result: &Comparison) -> Vec<[String; COLUMNS]> {
     let ratio = result.ratio.map_or(String::new(), |ratio| match ratio.drained {
         Some(drained) => format!("{} ({})", digits(ratio.acknowledged), digits(drained)),
         None => digits(ratio.acknowledged),
@@ -98,14 +131,14 @@ fn rows_of(result: &Comparison) -> Vec<[String; 10]> {
         rows.push(row(title, side, measurement, result.unit, ratio));
     }
     if rows.is_empty() {
-        let mut row: [String; 10] = Default::default();
+        let mut row: [String; COLUMNS] = Default::default();
         (row[0], row[1]) = (title, "left out".to_string());
         rows.push(row);
     }
     rows
 }
 
-fn row(title: String, side: &str, of: &Measurement, unit: Unit, ratio: String) -> [String; 10] {
+fn row(title: String, side: &str, of: &Measurement, unit: Unit, ratio: String) -> [String; COLUMNS] {
     [
         title,
         side.to_string(),
@@ -116,6 +149,7 @@ fn row(title: String, side: &str, of: &Measurement, unit: Unit, ratio: String) -
         nanoseconds(of.latency.p99_ns),
         nanoseconds(of.latency.max_ns),
         of.daemon.map_or(String::new(), |daemon| digits(daemon.drained_us)),
+        of.requests_an_operation().map_or(String::new(), digits),
         ratio,
     ]
 }

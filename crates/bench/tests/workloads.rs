@@ -28,7 +28,11 @@ fn tiny() -> Sizes {
 
 /// A probe whose `chill` vouches for cold caches, so that no cold step is left out on any machine.
 fn vouching() -> Probe {
-    Probe { chill: Some(Box::new(|| Ok(()))), chill_forgets_names: true, ..Probe::default() }
+    Probe {
+        chill: Some(Box::new(|| Ok(vec!["its memory".to_string()]))),
+        chill_forgets_names: true,
+        ..Probe::default()
+    }
 }
 
 fn plan(target: &Path) -> Plan {
@@ -143,16 +147,21 @@ fn a_report_survives_json_and_shows_everything_as_text_and_page() {
         assert!(html.contains(workload.title()) && text.contains(workload.title()), "{workload}");
     }
     assert_eq!(html.matches("<svg").count(), html.matches("</svg>").count());
-    assert_eq!(html.matches("<svg").count(), 1 + 2 * Workload::ALL.len());
+    assert_eq!(html.matches("<svg").count(), 2 * Workload::ALL.len());
+    assert!(html.contains("Target against reference") && html.contains("class=\"scale\""));
     assert!(html.contains("prefers-color-scheme: dark") && html.contains("name=\"viewport\""));
     assert!(
-        !html.contains(" src=") && !html.contains("href") && !html.contains("url("),
+        !html.contains(" src=") && !html.contains("href=\"h") && !html.contains("url("),
         "the page loads nothing"
     );
     assert!(html.contains("bench &lt;here&gt; &amp; there") && html.contains("objects in &lt;store&gt;"));
     for plot in html.split("<svg").skip(1).map(|rest| rest.split("</svg>").next().unwrap()) {
         assert!(!plot.contains("NaN") && !plot.contains("inf"), "plots have finite coordinates: {plot}");
     }
+    for style in html.split("style=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(!style.contains("NaN") && !style.contains("inf"), "places are finite: {style}");
+    }
+    assert!(html.contains("daemon: its memory") && text.contains("target, cold:"), "{text}");
     assert!(text.contains("0123abc") && text.contains(&target.path().display().to_string()));
     assert!(text.lines().all(|line| line.trim_end() == line));
 }
@@ -211,6 +220,7 @@ fn the_probe_is_asked_in_order_and_its_process_measured() {
     plan.workloads = vec![Workload::Create, Workload::StatCold, Workload::StatWarm];
     let (count, seen) = (drains.clone(), drains.clone());
     let count_chills = chills.clone();
+    let asked = AtomicU64::new(100);
     plan.target_probe = Probe {
         pid: Some(std::process::id()),
         drain: Some(Box::new(move || {
@@ -219,25 +229,51 @@ fn the_probe_is_asked_in_order_and_its_process_measured() {
         })),
         chill: Some(Box::new(move || {
             count_chills.fetch_add(1, Ordering::SeqCst);
-            Ok(())
+            Ok(vec!["frames".to_string(), "inodes".to_string()])
         })),
         forgets_data: false,
         chill_forgets_names: true,
         observe: Some(Box::new(move || {
-            Ok(BTreeMap::from([("drains before".to_string(), seen.load(Ordering::SeqCst) as f64)]))
+            let drains = seen.load(Ordering::SeqCst) as f64;
+            Ok(BTreeMap::from([
+                ("drains before".to_string(), drains),
+                ("metadata_bytes".to_string(), drains * 31.0 * 200.0),
+            ]))
+        })),
+        requests: Some(Box::new(move || {
+            let asked = asked.fetch_add(31, Ordering::SeqCst);
+            Ok(BTreeMap::from([
+                ("lookup".to_string(), 2 * asked),
+                ("create".to_string(), asked),
+                ("forget".to_string(), 7),
+            ]))
         })),
     };
     let report = measure(&plan);
     for (index, result) in report.results.iter().enumerate() {
         let of = result.target.as_ref().unwrap();
-        assert_eq!(of.observed["drains before"], (index + 1) as f64, "drained once, then observed");
+        // One drain comes before everything.
+        assert_eq!(of.observed["drains before"], (index + 2) as f64, "drained once, then observed");
+        assert_eq!(of.grown.get("metadata_bytes").copied(), result.workload.writes().then_some(200.0));
+        let requests = BTreeMap::from([("create".to_string(), 1.0), ("lookup".to_string(), 2.0)]);
+        assert_eq!(of.requests, Some(requests), "asked once before and once after the operations");
+        let emptied = if result.workload.cold() { 2 } else { 0 };
+        assert_eq!(of.emptied.len(), emptied, "{:?}", of.emptied);
         let daemon = of.daemon.unwrap();
         assert!(daemon.acknowledged_us >= 0.0 && daemon.drained_us >= daemon.acknowledged_us);
         assert!(of.peak_memory_bytes.unwrap() > 0);
     }
     assert_eq!(chills.load(Ordering::SeqCst), 1);
     assert!(report.target.peak_memory_bytes.unwrap() > 0);
-    assert!(report.to_text().contains("daemon µs"));
+    let text = report.to_text();
+    assert!(
+        text.contains("daemon µs") && text.contains("cold: kernel data and names, daemon: frames, inodes")
+    );
+    assert!(
+        text.contains("held after create: ") && text.contains("metadata 12.1 KiB (+200 B an operation)"),
+        "{text}"
+    );
+    assert!(report.to_html().contains("<tr><th>– lookup</th><td>2.00</td></tr>"));
 }
 
 #[test]
@@ -252,7 +288,7 @@ fn cold_names_are_left_out_with_the_reason_where_nothing_makes_them_cold() {
         if result.workload.cold() {
             assert!(result.target.is_none() && result.ratio.is_none());
             assert_eq!(result.notes.len(), 1, "once, not once a round");
-            assert!(result.notes[0].contains("names stay cached"), "{:?}", result.notes);
+            assert!(result.notes[0].contains("told to keep"), "{:?}", result.notes);
         } else {
             assert!(result.target.is_some() && result.notes.is_empty());
         }
@@ -323,7 +359,7 @@ fn damaged(workload: Workload, damage: impl Fn(&Path) + Send + Sync + 'static) -
     let path = target.path().to_path_buf();
     plan.target_probe.chill = Some(Box::new(move || {
         damage(&path);
-        Ok(())
+        Ok(Vec::new())
     }));
     let error = run(&plan, &Progress::hidden()).unwrap_err();
     assert!(error.to_string().contains(&target.path().display().to_string()), "{error}");
@@ -406,4 +442,18 @@ fn names_of_workloads_are_read_back_and_others_refused_with_the_list() {
     assert!(
         Family::ALL.iter().all(|family| Workload::ALL.iter().any(|workload| workload.family() == *family))
     );
+}
+
+#[test]
+fn every_size_has_a_name_and_is_recorded() {
+    let mut sizes = Sizes::full();
+    for (name, value) in Sizes::NAMES.into_iter().zip(3..) {
+        assert!(sizes.set(name, value), "{name}");
+    }
+    assert!(!sizes.set("fast", 1));
+    let value = serde_json::to_value(&sizes).unwrap();
+    for (name, value_set) in Sizes::NAMES.into_iter().zip(3_u64..) {
+        assert_eq!(value[name.replace('-', "_")], value_set, "{name}");
+    }
+    assert_eq!(value.as_object().unwrap().len(), Sizes::NAMES.len());
 }

@@ -2,8 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Parser, Subcommand, ValueHint};
+use clap::{
+    Parser, Subcommand, ValueHint,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use clap_complete::Shell;
+use forebay_bench::{Sizes, Workload};
 use forebay_object::StoreUrl;
 use forebay_types::{Compression, Durability, Encryption};
 
@@ -16,7 +20,8 @@ use crate::size::ByteSize;
     version,
     about = "A POSIX file system whose data rests in a directory or in object storage",
     after_help = "Example:\n  forebay create ~/volume\n  mkdir ~/data && forebay mount ~/volume ~/data\n  forebay umount ~/data",
-    max_term_width = 100
+    max_term_width = 100,
+    arg_required_else_help = true
 )]
 pub struct Args {
     /// What to do.
@@ -86,14 +91,14 @@ pub struct CreateArgs {
     /// Size of a block, a power of two from 256KiB to 8MiB
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     pub block_size: ByteSize,
-    /// How data is compressed: lz4, zstd or none
-    #[arg(long, value_name = "HOW", default_value_t = Compression::Lz4)]
+    /// How data is compressed
+    #[arg(long, value_name = "HOW", default_value_t = Compression::Lz4, value_parser = words(Compression::ALL, Compression::as_str))]
     pub compression: Compression,
-    /// Whether data is encrypted before it leaves this machine: none or aes256-gcm. The key is in VOLUME/key: keep a copy
-    #[arg(long, value_name = "HOW", default_value_t = Encryption::None)]
+    /// Whether data is encrypted before it leaves this machine. The key is in VOLUME/key: keep a copy
+    #[arg(long, value_name = "HOW", default_value_t = Encryption::None, value_parser = words(Encryption::ALL, Encryption::as_str))]
     pub encryption: Encryption,
     /// What fsync waits for: local (this machine's disk; the store gets it in the background) or object (the store)
-    #[arg(long, value_name = "CLASS", default_value_t = Durability::Local)]
+    #[arg(long, value_name = "CLASS", default_value_t = Durability::Local, value_parser = words(Durability::ALL, Durability::as_str))]
     pub durability: Durability,
     /// Bring back the volume that is in this store, after the machine that had it is lost. That machine can then no longer write there
     #[arg(long, value_name = "URL", conflicts_with_all = ["store", "block_size", "compression", "encryption", "durability"])]
@@ -254,10 +259,14 @@ pub struct GcArgs {
 #[command(
     after_help = "Everything is written to a directory of the benchmark's own, which is removed at the end.
 
+Names of --size: stream-bytes, random-reads, random-writes, names, small-files, tree-files, tree-directories, many-files, \
+many-directories, many-jobs. The last three are of the workload `many`: files of 8 KiB.
+
 Examples:
   forebay bench /mnt/data --quick
   forebay bench /mnt/data --reference /var/tmp --json report.json --html report.html
-  forebay bench /mnt/data --null --workload create --workload stat-warm"
+  forebay bench /mnt/data --null --workload create --workload stat-warm
+  forebay bench /mnt/data --workload many --size many-files=1000000 --size many-directories=1000"
 )]
 pub struct BenchArgs {
     /// The directory to measure
@@ -279,9 +288,12 @@ pub struct BenchArgs {
     #[arg(long)]
     pub quick: bool,
     /// Only this workload; may be given several times
-    #[arg(long = "workload", value_name = "NAME", value_parser = parse_workload)]
-    pub workloads: Vec<forebay_bench::Workload>,
-    /// Do not drop the caches of the whole machine before cold steps
+    #[arg(long = "workload", value_name = "NAME", value_parser = words(&Workload::ALL, Workload::name))]
+    pub workloads: Vec<Workload>,
+    /// How much a workload does in a round, over all jobs; may be given several times. The names are in the text below
+    #[arg(long = "size", value_name = "NAME=VALUE", value_parser = size_of_workload)]
+    pub sizes: Vec<(String, u64)>,
+    /// Do not drop the caches of the whole machine before cold steps; those of a Forebay mount are emptied all the same
     #[arg(long)]
     pub keep_caches: bool,
     /// Write the report as JSON
@@ -292,12 +304,25 @@ pub struct BenchArgs {
     pub html: Option<PathBuf>,
 }
 
-fn parse_workload(name: &str) -> Result<forebay_bench::Workload, String> {
-    let all = forebay_bench::Workload::ALL;
-    all.iter().copied().find(|workload| workload.name() == name).ok_or_else(|| {
-        let names: Vec<_> = all.iter().map(|workload| workload.name()).collect();
-        format!("there are {}", names.join(", "))
+/// Reads one of `all` by its name, and lets help, completions and refusals list the names.
+fn words<T: Copy + Send + Sync + 'static>(
+    all: &'static [T],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.iter().map(|value| name(*value))).try_map(move |word: String| {
+        all.iter().copied().find(|value| name(*value) == word).ok_or("no such word")
     })
+}
+
+/// One of [`forebay_bench::Sizes`] and what it is to be: `names=5000`, `stream-bytes=8GiB`.
+fn size_of_workload(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as many-files=1000000")?;
+    let value = value.parse::<ByteSize>().map_err(|error| error.to_string())?;
+    let mut sizes = Sizes::quick();
+    if sizes.set(name, value.0) {
+        return Ok((name.to_owned(), value.0));
+    }
+    Err(format!("there are {}", Sizes::NAMES.join(", ")))
 }
 
 /// `forebay completions`

@@ -22,6 +22,7 @@ mod open;
 mod read;
 mod recover;
 mod remote;
+mod settle;
 mod source;
 mod space;
 mod status;

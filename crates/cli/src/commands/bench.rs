@@ -34,6 +34,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     plan.jobs = args.jobs;
     plan.rounds = args.rounds.unwrap_or(plan.rounds);
     plan.drop_caches = !args.keep_caches;
+    for (name, value) in &args.sizes {
+        plan.sizes.set(name, *value);
+    }
     if !args.workloads.is_empty() {
         plan.workloads.clone_from(&args.workloads);
     }
@@ -94,7 +97,7 @@ fn volume_of(dir: &Path) -> Result<Option<Mounted>, CliError> {
 fn probe(dir: &Path) -> Result<Probe, CliError> {
     let Some(mounted) = volume_of(dir)? else { return Ok(Probe::default()) };
     let pid = Client::of_mount(&mounted)?.process()?.pid();
-    let (draining, observed) = (mounted.clone(), mounted);
+    let (draining, chilled, counted, observed) = (mounted.clone(), mounted.clone(), mounted.clone(), mounted);
     let drain = move || -> io::Result<()> {
         let left: Left = ask(&draining, "drain")?;
         match left.dirty_bytes {
@@ -103,6 +106,8 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
         }
     };
     let observe = move || -> io::Result<BTreeMap<String, f64>> {
+        // Files that the metadata engine would merge later are not what the volume holds.
+        let _: bool = ask(&observed, "settle")?;
         let status: Value = ask(&observed, "status")?;
         let figure = |key: &str| Some((key.to_owned(), status[key].as_f64()?));
         Ok(["objects", "stored_bytes", "garbage_bytes", "metadata_bytes", "live_bytes", "segments"]
@@ -113,9 +118,21 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
     Ok(Probe {
         pid: Some(pid),
         drain: Some(Box::new(drain)),
+        chill: Some(Box::new(move || ask(&chilled, "chill"))),
+        requests: Some(Box::new(move || ask(&counted, "stats").map(|stats| requests(&stats)))),
         observe: Some(Box::new(observe)),
         ..Probe::default()
     })
+}
+
+/// Requests since the mount, by operation.
+fn requests(stats: &Value) -> BTreeMap<String, u64> {
+    let operations = stats["operations"].as_array().into_iter().flatten();
+    operations
+        .filter_map(|operation| {
+            Some((operation["name"].as_str()?.to_owned(), operation["requests"].as_u64()?))
+        })
+        .collect()
 }
 
 fn ask<T: serde::de::DeserializeOwned>(mounted: &Mounted, request: &str) -> io::Result<T> {

@@ -1,13 +1,17 @@
 //! How commands reach the process behind a mount.
 //!
 //! A Unix socket in a directory that only its user can enter: `/run/forebay` for root, else `forebay` in the user's runtime directory,
-//! else `/tmp/forebay-UID`. Its name is the volume's id and a hash of its path, because a copied volume has the same id. The request is one
-//! line of words; the answer is lines of JSON, each an object: any number with `progress`, then one with `ok` or `error`, the last.
+//! else `/tmp/forebay-UID`. Where `XDG_RUNTIME_DIR` puts it elsewhere, a link to it is in one of these, because another shell of the user,
+//! or root, may have another `XDG_RUNTIME_DIR` or none. Its name is the volume's id and a hash of its path, because a copied volume has the
+//! same id. The request is one line of words; the answer is lines of JSON, each an object: any number with `progress`, then one with `ok` or
+//! `error`, the last.
 //!
 //! | request | answer |
 //! | --- | --- |
 //! | `status` | what `forebay status --json` prints |
 //! | `stats` | counters since the mount |
+//! | `settle` | merges the files of the metadata engine, for measuring |
+//! | `chill` | empties the caches, and says in words which |
 //! | `drain` | progress, then what is left |
 //! | `fsck [quick]` | progress, then the report |
 //! | `gc [dry-run]` | progress, then what there was, what is left, and what nothing named |
@@ -19,7 +23,7 @@ mod client;
 use std::{
     fs::{self, DirBuilder},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -83,31 +87,57 @@ pub fn socket_name(volume: &Path, config: &VolumeConfig) -> String {
     format!("{}-{hash:08x}.sock", config.id)
 }
 
-/// The directories where the socket of a process of user `uid` can be, the first that serves is used.
+/// The directories where the socket of a process of user `uid` is looked for, in this order.
 #[must_use]
 pub fn runtime_dirs(uid: u32) -> Vec<PathBuf> {
-    let mut dirs = Vec::new();
-    if uid == 0 {
-        dirs.push(PathBuf::from("/run/forebay"));
-    }
-    if uid == geteuid().as_raw()
-        && let Some(dir) =
-            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
-    {
-        dirs.push(dir.join("forebay"));
-    }
-    dirs.push(PathBuf::from(format!("/run/user/{uid}/forebay")));
-    dirs.push(std::env::temp_dir().join(format!("forebay-{uid}")));
+    let mut dirs: Vec<PathBuf> = own_choice(uid).into_iter().collect();
+    dirs.extend(known_dirs(uid));
     dirs
+}
+
+/// `forebay` in `XDG_RUNTIME_DIR`, for processes of this user other than root.
+fn own_choice(uid: u32) -> Option<PathBuf> {
+    let chosen = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| uid != 0 && uid == geteuid().as_raw())?;
+    Some(PathBuf::from(chosen)).filter(|dir| dir.is_absolute()).map(|dir| dir.join("forebay"))
+}
+
+/// The directories that everybody knows, whatever the environment.
+fn known_dirs(uid: u32) -> Vec<PathBuf> {
+    let shared = PathBuf::from(format!("/tmp/forebay-{uid}"));
+    match uid {
+        0 => vec![PathBuf::from("/run/forebay"), shared],
+        _ => vec![PathBuf::from(format!("/run/user/{uid}/forebay")), shared],
+    }
 }
 
 /// The directory for sockets of this user, made if it is missing. Only this user can enter it.
 pub(crate) fn own_runtime_dir() -> io::Result<PathBuf> {
     let uid = geteuid().as_raw();
+    first_private(&runtime_dirs(uid), uid)
+}
+
+/// Makes `socket` known where commands look that have another environment; gives the link, if one was needed.
+pub(crate) fn announce(socket: &Path) -> io::Result<Option<PathBuf>> {
+    let uid = geteuid().as_raw();
+    let known = known_dirs(uid);
+    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else { return Ok(None) };
+    if known.iter().any(|known| known == dir) {
+        return Ok(None);
+    }
+    let link = first_private(&known, uid)?.join(name);
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    symlink(socket, &link)?;
+    Ok(Some(link))
+}
+
+fn first_private(dirs: &[PathBuf], uid: u32) -> io::Result<PathBuf> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for dir in runtime_dirs(uid) {
-        match make_private(&dir, uid) {
-            Ok(()) => return Ok(dir),
+    for dir in dirs {
+        match make_private(dir, uid) {
+            Ok(()) => return Ok(dir.clone()),
             Err(error) => failure = error,
         }
     }

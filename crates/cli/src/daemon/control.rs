@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    control::{Left, Progress, Step, own_runtime_dir, socket_name},
+    control::{Left, Progress, Step, announce, own_runtime_dir, socket_name},
     daemon::{
         life::{Life, Phase},
         settle::settle,
@@ -37,8 +37,23 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a lazy unmount is waited for before it is said that files are still open.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Where commands reach this process.
+#[derive(Debug)]
+pub(crate) struct Socket(Vec<PathBuf>);
+
+impl Socket {
+    /// Takes it away. Nobody else's has its name as long as the volume is open.
+    pub(crate) fn remove(&self) {
+        for path in &self.0 {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::debug!("cannot remove '{}': {error}", path.display());
+            }
+        }
+    }
+}
+
 /// Starts to answer, and gives the socket. The volume must be open: that makes the name ours.
-pub(crate) fn listen(life: &Arc<Life>) -> Result<PathBuf, CliError> {
+pub(crate) fn listen(life: &Arc<Life>) -> Result<Socket, CliError> {
     let root = &life.volume.paths().root;
     let dir = own_runtime_dir().map_err(CliError::io("make a directory for the control socket of", root))?;
     let path = dir.join(socket_name(root, life.volume.config()));
@@ -49,6 +64,11 @@ pub(crate) fn listen(life: &Arc<Life>) -> Result<PathBuf, CliError> {
         _ => {}
     }
     let listener = UnixListener::bind(&path).map_err(CliError::io("make the control socket", &path))?;
+    let link = announce(&path).unwrap_or_else(|error| {
+        tracing::warn!("only commands with this XDG_RUNTIME_DIR find this process: {error}");
+        None
+    });
+    let socket = Socket([path.clone()].into_iter().chain(link).collect());
     let life = Arc::clone(life);
     let open = Arc::new(AtomicUsize::new(0));
     let accept = move || {
@@ -70,7 +90,7 @@ pub(crate) fn listen(life: &Arc<Life>) -> Result<PathBuf, CliError> {
         }
     };
     let thread = thread::Builder::new().name("fb-accept".to_owned()).spawn(accept);
-    thread.map(|_| path.clone()).map_err(CliError::io("start a thread for", &path))
+    thread.map(|_| socket).map_err(CliError::io("start a thread for", &path))
 }
 
 /// Answers the one request of a connection.
@@ -85,6 +105,8 @@ fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
     let result = match request.as_str() {
         "status" => Ok(status(life)),
         "stats" => Ok(stats(life)),
+        "settle" => life.volume.settle_metadata().map(|()| json!(true)).map_err(CliError::from),
+        "chill" => Ok(value(&life.volume.empty_caches())),
         "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
         "fsck" => check(life, stream, &rest),
         "gc" => collect(life, &rest, &mut tell),
@@ -174,11 +196,15 @@ fn stats(life: &Life) -> Value {
             })
         })
         .collect();
+    let counts = life.volume.cache_counts();
+    let caches: serde_json::Map<String, Value> =
+        counts.iter().map(|cache| (cache.name.to_owned(), value(cache))).collect();
     json!({
         "uptime_ns": u64::try_from(life.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
         "operations": operations,
         "store": store,
         "store_retries": counters.retries(),
+        "caches": caches,
         "dirty_bytes": life.volume.dirty_bytes(),
         "open_handles": life.vfs.open_handles(),
     })
