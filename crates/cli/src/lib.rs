@@ -11,6 +11,7 @@ pub mod args;
 mod commands;
 pub mod control;
 mod daemon;
+mod duration;
 mod error;
 pub mod helper;
 mod holder;
@@ -23,7 +24,7 @@ pub mod size;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 
 use crate::{
     args::{Args, Command},
@@ -50,19 +51,35 @@ pub fn run(argv: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Help and the version go to standard output as they are; what was asked wrongly is put into one line.
+/// Help and the version go to standard output as they are, and so does the help of `forebay` alone, to standard error; what was asked wrongly is
+/// put into one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         output::out(&error.render());
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::note(&text.trim_end());
+        return ExitCode::from(2);
+    }
+    output::complain(&in_one_line(&text));
+    ExitCode::from(2)
+}
+
+/// What clap says in several lines: what is wrong, perhaps a tip, and which help tells more.
+fn in_one_line(text: &str) -> String {
     let about = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let words: Vec<&str> = about.flat_map(str::split_whitespace).collect();
-    let line = words.join(" ");
+    let line = words.join(" ").replace(" tip: ", "; ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    output::complain(&format!("{line}; `forebay --help` and `forebay COMMAND --help` tell more"));
-    ExitCode::from(2)
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: forebay "));
+    let command =
+        usage.and_then(|usage| usage.split(' ').next()).filter(|word| !word.starts_with(['[', '<']));
+    match command {
+        Some(command) => format!("{line}; `forebay {command} --help` tells more"),
+        None => format!("{line}; `forebay --help` tells more"),
+    }
 }
 
 fn dispatch(command: Command) -> Result<ExitCode, CliError> {

@@ -30,6 +30,21 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn alone_it_shows_its_help_and_a_slip_of_the_hand_is_named() {
+    let bed = Bed::new();
+    let output = bed.run(&[]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    assert_eq!(text(&output.stderr).trim_end(), bed.good(&["--help"]).trim_end());
+    let line = bed.refused(2, &["moutn", "v", "mnt"]);
+    assert!(
+        line.contains("'moutn'") && line.contains("'mount'") && line.contains("`forebay --help`"),
+        "{line}"
+    );
+    let line = bed.refused(2, &["mount", "v"]);
+    assert!(line.contains("<MOUNTPOINT>") && line.contains("`forebay mount --help`"), "{line}");
+}
+
+#[test]
 fn what_is_asked_wrongly_is_refused_in_one_line() {
     let bed = Bed::new();
     bed.dir("mnt");
@@ -187,6 +202,13 @@ fn completions_and_pages_come_from_the_flags() {
     for shell in ["bash", "zsh", "fish"] {
         let script = bed.good(&["completions", shell]);
         assert!(script.contains("umount") && script.contains("cache-size"), "{shell}");
+        assert!(
+            script.contains("zstd") && script.contains("tree-remove"),
+            "{shell} does not know the values"
+        );
+        for hidden in ["null-mount", "debug-sync-points", "detached"] {
+            assert!(!script.contains(hidden), "{shell} offers {hidden}");
+        }
     }
     bed.good(&["man", "pages/man1"]);
     for command in COMMANDS {
@@ -195,6 +217,8 @@ fn completions_and_pages_come_from_the_flags() {
     }
     let mount = fs::read_to_string(bed.path("pages/man1/forebay-mount.1")).unwrap();
     assert!(mount.contains("cache\\-size") && mount.contains("fstab"), "{mount}");
+    assert!(mount.contains(".SH SYNOPSIS\nforebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n"), "{mount}");
+    assert!(!mount.contains("detached"), "{mount}");
     let all = fs::read_to_string(bed.path("pages/man1/forebay.1")).unwrap();
     assert!(all.contains("umount") && !all.contains("null\\-mount"), "{all}");
 }

@@ -48,6 +48,9 @@ fn follow(args: &StatsArgs, mounted: &Mounted) -> Result<ExitCode, CliError> {
     let terminal = std::io::stdout().is_terminal();
     let mut before = Reading::of(&ask(mounted)?);
     let mut rows = 0_u64;
+    if terminal && !args.json {
+        output::out(&"\x1b[2J");
+    }
     loop {
         thread::sleep(Duration::from_secs_f64(args.interval));
         let now = match ask(mounted) {
@@ -61,8 +64,9 @@ fn follow(args: &StatsArgs, mounted: &Mounted) -> Result<ExitCode, CliError> {
         if args.json {
             output::line(&change.json());
         } else if terminal {
-            // Home, and clear to the end, so that nothing flickers.
-            output::out(&format_args!("\x1b[H\x1b[J{}\n{}", mounted.mountpoint.display(), change.table()));
+            let (rows, columns) = size();
+            let text = format!("{}\n{}", mounted.mountpoint.display(), change.table());
+            output::out(&view::screen(&text, rows, columns));
         } else {
             if rows.is_multiple_of(20) {
                 output::line(&view::HEAD);
@@ -71,5 +75,13 @@ fn follow(args: &StatsArgs, mounted: &Mounted) -> Result<ExitCode, CliError> {
         }
         rows += 1;
         before = now;
+    }
+}
+
+/// Rows and columns of the terminal; those of old where it does not say.
+fn size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
+        _ => (24, 80),
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     args::StatusArgs,
     control::Client,
+    duration,
     error::CliError,
     logging,
     mounts::{self, Mounted},
@@ -163,7 +164,7 @@ fn for_people(status: &Value) -> String {
     let read_only = status["read_only"].as_bool().unwrap_or(false).then(|| "read-only".to_owned());
     let mounted = text("mountpoint").map(|place| match (text("pid"), text("state")) {
         (Some(pid), Some(state)) if state != "mounted" => format!("{place} (process {pid}, {state})"),
-        (Some(pid), _) => format!("{place} (process {pid}, for {} s)", text("uptime_s").unwrap_or_default()),
+        (Some(pid), _) => format!("{place} (process {pid}, for {})", time(&status["uptime_s"])),
         _ => place,
     });
     let local = join(&[
@@ -182,7 +183,13 @@ fn for_people(status: &Value) -> String {
             join(&[
                 bytes("dirty_bytes"),
                 label(bytes("journal_bytes").filter(|_| status["dirty_bytes"] != 0), "of it in the journal"),
-                label(text("dirty_segments").filter(|_| status["dirty_bytes"] != 0), "segments"),
+                label(
+                    text("dirty_segments").filter(|_| status["dirty_bytes"] != 0),
+                    match status["dirty_segments"].as_u64() {
+                        Some(1) => "segment",
+                        _ => "segments",
+                    },
+                ),
             ]),
         ),
         ("on this disk", local),
@@ -205,7 +212,8 @@ fn for_people(status: &Value) -> String {
                 ),
             ]),
         ),
-        ("open", label(text("open_handles"), "files and directories")),
+        ("disk cache", disk_cache(&status["cache"])),
+        ("open handles", text("open_handles")),
         ("log", text("log")),
         ("metrics", text("metrics").map(|addr| format!("http://{addr}/metrics"))),
         ("store error", text("store_error")),
@@ -216,9 +224,25 @@ fn for_people(status: &Value) -> String {
         rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
     }
     for error in status["last_errors"].as_array().into_iter().flatten() {
-        let (message, ago) = (error["message"].as_str().unwrap_or_default(), &error["ago_s"]);
-        rows.push(("last error", Some(format!("{message} ({ago} s ago)"))));
+        let (message, ago) = (error["message"].as_str().unwrap_or_default(), time(&error["ago_s"]));
+        rows.push(("last error", Some(format!("{message} ({ago} ago)"))));
     }
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()
+}
+
+fn time(seconds: &Value) -> String {
+    duration::human(seconds.as_u64().unwrap_or(0))
+}
+
+/// How full the cache of a store elsewhere is, and how often it had what was asked for.
+fn disk_cache(cache: &Value) -> Option<String> {
+    let number = |key: &str| cache[key].as_u64();
+    let (used, capacity) = (number("used_bytes")?, number("capacity_bytes")?);
+    let (hits, misses) = (number("hits")?, number("misses")?);
+    let found = match hits + misses {
+        0 => String::new(),
+        all => format!(", {:.1}% of {all} chunks found", hits as f64 * 100.0 / all as f64),
+    };
+    Some(format!("{} of {}{found}", human(used), human(capacity)))
 }

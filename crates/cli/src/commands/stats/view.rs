@@ -9,7 +9,7 @@ use crate::size::human;
 
 /// The head above [`Change::row`].
 pub(crate) const HEAD: &str =
-    "   ops/s     read/s    write/s   p50 µs   p99 µs  errors/s store op/s      dirty";
+    "   ops/s     read/s    write/s   p50 µs   p99 µs  errors/s store op/s     dirty";
 
 /// Counters of one kind of operation.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -21,24 +21,28 @@ struct Counts {
     buckets: Vec<u64>,
 }
 
-/// All counters at a moment.
+/// How often a cache had what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Lookups {
+    hits: u64,
+    misses: u64,
+}
+
+/// All counters at a moment, or by how much they grew.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Reading {
     at_ns: u64,
     operations: BTreeMap<String, Counts>,
     store: BTreeMap<String, Counts>,
     dirty_bytes: u64,
-    caches: BTreeMap<String, (u64, u64)>,
+    caches: BTreeMap<String, Lookups>,
 }
 
 /// What happened between two readings.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Change {
     seconds: f64,
-    operations: BTreeMap<String, Counts>,
-    store: BTreeMap<String, Counts>,
-    dirty_bytes: u64,
-    caches: BTreeMap<String, (u64, u64)>,
+    of: Reading,
 }
 
 impl Reading {
@@ -70,7 +74,7 @@ impl Reading {
             caches: caches
                 .map(|(name, counts)| {
                     let count = |key: &str| counts[key].as_u64().unwrap_or(0);
-                    (name.clone(), (count("hits"), count("misses")))
+                    (name.clone(), Lookups { hits: count("hits"), misses: count("misses") })
                 })
                 .collect(),
         }
@@ -80,15 +84,17 @@ impl Reading {
     pub(crate) fn since(&self, before: &Reading) -> Change {
         let caches = self.caches.iter().map(|(name, now)| {
             let old = before.caches.get(name).copied().unwrap_or_default();
-            (name.clone(), (now.0.saturating_sub(old.0), now.1.saturating_sub(old.1)))
+            let (hits, misses) = (now.hits.saturating_sub(old.hits), now.misses.saturating_sub(old.misses));
+            (name.clone(), Lookups { hits, misses })
         });
-        Change {
-            seconds: (self.at_ns.saturating_sub(before.at_ns) as f64 / 1e9).max(1e-9),
+        let of = Reading {
+            at_ns: self.at_ns.saturating_sub(before.at_ns),
             operations: less(&self.operations, &before.operations),
             store: less(&self.store, &before.store),
             dirty_bytes: self.dirty_bytes,
             caches: caches.collect(),
-        }
+        };
+        Change { seconds: (of.at_ns as f64 / 1e9).max(1e-9), of }
     }
 }
 
@@ -133,7 +139,7 @@ impl Counts {
 impl Change {
     fn total(&self) -> Counts {
         let mut total = Counts { buckets: vec![0; BUCKETS], ..Counts::default() };
-        for counts in self.operations.values() {
+        for counts in self.of.operations.values() {
             total.requests += counts.requests;
             total.errors += counts.errors;
             for (sum, count) in total.buckets.iter_mut().zip(&counts.buckets) {
@@ -144,15 +150,15 @@ impl Change {
     }
 
     fn bytes_of(&self, name: &str) -> f64 {
-        self.operations.get(name).map_or(0.0, |counts| counts.bytes as f64) / self.seconds
+        self.of.operations.get(name).map_or(0.0, |counts| counts.bytes as f64) / self.seconds
     }
 
     /// One line, under [`HEAD`].
     pub(crate) fn row(&self) -> String {
         let total = self.total();
-        let store: u64 = self.store.values().map(|counts| counts.requests).sum();
+        let store: u64 = self.of.store.values().map(|counts| counts.requests).sum();
         format!(
-            "{:>8.0} {:>10} {:>10} {:>8} {:>8} {:>9.0} {:>10.1} {:>10}",
+            "{:>8.0} {:>10} {:>10} {:>8} {:>8} {:>9.0} {:>10.1} {:>9}",
             total.requests as f64 / self.seconds,
             human(self.bytes_of("read") as u64),
             human(self.bytes_of("write") as u64),
@@ -160,24 +166,31 @@ impl Change {
             micros(total.quantile_ns(0.99)),
             total.errors as f64 / self.seconds,
             store as f64 / self.seconds,
-            human(self.dirty_bytes),
+            human(self.of.dirty_bytes),
         )
     }
 
-    /// A table with a line for each operation, the most frequent first.
+    /// How often the caches had what was asked for, in a line.
+    fn hit_rates(&self) -> String {
+        // The one in memory is asked first.
+        let rates = self.of.caches.iter().rev().map(|(name, Lookups { hits, misses })| match hits + misses {
+            0 => format!("{name} cache: not asked"),
+            all => format!("{name} cache: {:.1}% of {all} found", *hits as f64 * 100.0 / all as f64),
+        });
+        rates.collect::<Vec<_>>().join("    ")
+    }
+
+    /// A table with a line for each call to the store and each operation, the most frequent first. At most 79 columns, unless a
+    /// figure is huge.
     pub(crate) fn table(&self) -> String {
-        let mut text = format!("{HEAD}\n{}\n", self.row());
-        for (name, (hits, misses)) in self.caches.iter().filter(|(_, (hits, misses))| hits + misses > 0) {
-            let share = *hits as f64 * 100.0 / (hits + misses) as f64;
-            let _ = writeln!(text, "{name}: {share:.1}% of {} found", hits + misses);
-        }
-        for (title, list) in [("operation", &self.operations), ("store", &self.store)] {
+        let mut text = format!("{HEAD}\n{}\n{}\n", self.row(), self.hit_rates());
+        for (title, list) in [("store", &self.of.store), ("operation", &self.of.operations)] {
             if list.is_empty() {
                 continue;
             }
             let _ = writeln!(
                 text,
-                "\n{title:<16} {:>10} {:>9} {:>9} {:>9} {:>12} {:>9}",
+                "\n{title:<18} {:>9} {:>8} {:>8} {:>8} {:>11} {:>9}",
                 "/s", "mean µs", "p50 µs", "p99 µs", "bytes/s", "errors/s"
             );
             let mut rows: Vec<_> = list.iter().collect();
@@ -189,7 +202,7 @@ impl Change {
                 };
                 let _ = writeln!(
                     text,
-                    "{name:<16} {:>10.1} {:>9} {:>9} {:>9} {:>12} {:>9.1}",
+                    "{name:<18} {:>9.1} {:>8} {:>8} {:>8} {:>11} {:>9.1}",
                     rate(counts.requests),
                     micros(counts.nanos / counts.requests.max(1)),
                     quantile(0.5),
@@ -214,11 +227,29 @@ impl Change {
             });
             Value::Object(entries.collect())
         };
+        let caches = self.of.caches.iter().map(|(name, Lookups { hits, misses })| {
+            (name.clone(), json!({ "hits": hits, "misses": misses }))
+        });
         json!({
-            "seconds": self.seconds, "operations": list(&self.operations), "store": list(&self.store),
-            "dirty_bytes": self.dirty_bytes,
+            "seconds": self.seconds, "operations": list(&self.of.operations), "store": list(&self.of.store),
+            "dirty_bytes": self.of.dirty_bytes, "caches": Value::Object(caches.collect()),
         })
     }
+}
+
+/// As much of a text as a screen of `rows` and `columns` has room for, each line cleared to its end and the rest of the screen, too.
+pub(crate) fn screen(text: &str, rows: usize, columns: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let room = rows.saturating_sub(1).max(1);
+    let left_out = if lines.len() > room { lines.len() - (room - 1) } else { 0 };
+    let more = (left_out > 0).then(|| format!("… {left_out} more lines; a taller window shows them"));
+    let shown = lines.iter().take(lines.len() - left_out).copied().chain(more.as_deref());
+    let mut screen = String::from("\x1b[H");
+    for line in shown {
+        screen.extend(line.chars().take(columns));
+        screen += "\x1b[K\n";
+    }
+    screen + "\x1b[J"
 }
 
 fn micros(nanos: u64) -> String {
@@ -243,7 +274,7 @@ mod tests {
     fn rates_are_of_the_time_between() {
         let change = reading(3_000_000_000, 1100, 100).since(&reading(1_000_000_000, 100, 0));
         assert_eq!(change.seconds, 2.0);
-        let read = &change.operations["read"];
+        let read = &change.of.operations["read"];
         assert_eq!((read.requests, read.bytes), (1100, 4096 * 1000));
         assert_eq!((read.quantile_ns(0.5), read.quantile_ns(0.99)), (1000, 1000 << 10));
         assert!(change.row().starts_with("     550   1.95 MiB        0 B"), "{}", change.row());
@@ -254,6 +285,34 @@ mod tests {
     #[test]
     fn what_did_not_happen_is_not_shown() {
         let change = reading(2_000_000_000, 5, 0).since(&reading(1_000_000_000, 5, 0));
-        assert!(change.operations.is_empty() && !change.table().contains("read "));
+        assert!(change.of.operations.is_empty() && !change.table().contains("read "));
+    }
+
+    #[test]
+    fn hit_rates_are_of_the_time_between() {
+        let reading = |hits: u64, misses: u64| {
+            let caches =
+                json!({ "memory": { "hits": hits, "misses": misses }, "disk": { "hits": 4, "misses": 4 } });
+            Reading::of(&json!({ "uptime_ns": hits, "caches": caches }))
+        };
+        let change = reading(1090, 110).since(&reading(1000, 100));
+        let table = change.table();
+        assert!(
+            table.contains("memory cache: 90.0% of 100 found") && table.contains("disk cache: not asked"),
+            "{table}"
+        );
+        assert_eq!(change.json()["caches"]["memory"]["hits"], 90);
+    }
+
+    #[test]
+    fn a_screen_is_not_overflowed() {
+        let longest = json!({ "name": "copy_file_range_64", "requests": 99_999, "errors": 99_999, "bytes": 1_u64 << 40, "nanos": 1_u64 << 40,
+            "buckets": vec![7_u64; 20] });
+        let busy = json!({ "uptime_ns": 1_000_000_000, "operations": [longest], "caches": { "memory": { "hits": 9_999_999, "misses": 1 } } });
+        let table = Reading::of(&busy).since(&Reading::default()).table();
+        assert!(table.lines().all(|line| line.chars().count() <= 79), "{table}");
+        let shown = screen("one\ntwo is longer\nthree\nfour", 4, 5);
+        assert_eq!(shown, "\x1b[Hone\x1b[K\ntwo i\x1b[K\n… 2 m\x1b[K\n\x1b[J");
+        assert_eq!(screen("one\ntwo", 24, 80), "\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J");
     }
 }
