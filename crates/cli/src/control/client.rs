@@ -1,8 +1,9 @@
 //! The asking side.
 
 use std::{
+    fs,
     io::{self, BufRead, BufReader, Write},
-    os::unix::net::UnixStream,
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::Path,
     time::Duration,
 };
@@ -70,6 +71,10 @@ impl Client {
         let name = socket_name(volume, &config);
         let mut failure = None;
         for dir in runtime_dirs(uid) {
+            // In a directory that anybody may write to, another user could have made it.
+            if !fs::symlink_metadata(&dir).is_ok_and(|found| found.uid() == uid) {
+                continue;
+            }
             match UnixStream::connect(dir.join(&name)) {
                 Ok(stream) => return Ok(Client { stream, place: place.to_owned() }),
                 Err(error)

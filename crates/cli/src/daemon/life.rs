@@ -130,8 +130,8 @@ impl Life {
         self.changed.notify_all();
     }
 
-    /// Waits until `finished` or somebody is in a hurry.
-    pub(crate) fn finished_or_hurried(&self, finished: impl Fn() -> bool) {
+    /// Waits until `finished`, which is asked every second at least, or somebody is in a hurry.
+    pub(crate) fn finished_or_hurried(&self, mut finished: impl FnMut() -> bool) {
         let mut state = self.state();
         while !finished() && !state.hurry {
             state = self.wait(state, Duration::from_secs(1));

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay_fuse::{
@@ -31,12 +31,15 @@ use crate::{
     },
     error::CliError,
     holder::patiently,
+    size::human,
 };
 
 /// The mount's read-ahead: a cold sequential read asks for whole requests, four at a time, so that the store and all processors have work.
 const READ_AHEAD_KB: u32 = 4096;
 /// How long those who asked for the end may take to hear of it.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the log says how far the last drain is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Mounts, serves until unmounted, drains and closes.
 pub(crate) fn serve(
@@ -49,9 +52,7 @@ pub(crate) fn serve(
         Ok((session, fs, life, socket)) => {
             let result = run(session, fs, &life, reporter);
             let code = finish(&life);
-            if let Err(error) = fs::remove_file(&socket) {
-                tracing::debug!("cannot remove the control socket: {error}");
-            }
+            socket.remove();
             result.map(|()| code)
         }
         Err(error) if in_front => Err(error),
@@ -64,7 +65,7 @@ pub(crate) fn serve(
     }
 }
 
-type Begun = (Session, Arc<VolumeFs>, Arc<Life>, std::path::PathBuf);
+type Begun = (Session, Arc<VolumeFs>, Arc<Life>, control::Socket);
 
 fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Result<Begun, CliError> {
     let metrics = setup.metrics.map(bind).transpose()?;
@@ -84,7 +85,7 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Resul
         Ok(session) => session,
         Err(error) => {
             life.volume.close()?;
-            drop(fs::remove_file(&socket));
+            socket.remove();
             return Err(error.into());
         }
     };
@@ -218,7 +219,17 @@ fn drain(life: &Arc<Life>) -> Option<String> {
         worker_life.nudge();
     });
     match worker {
-        Ok(worker) => life.finished_or_hurried(|| outcome.0.load(Ordering::Acquire) || worker.is_finished()),
+        Ok(worker) => {
+            let mut told = Instant::now();
+            let finished = || {
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    tracing::info!("storing: {} to go", human(life.volume.dirty_bytes()));
+                }
+                outcome.0.load(Ordering::Acquire) || worker.is_finished()
+            };
+            life.finished_or_hurried(finished);
+        }
         Err(error) => return Some(error.to_string()),
     }
     outcome.1.lock().unwrap_or_else(PoisonError::into_inner).take()
