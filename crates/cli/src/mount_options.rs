@@ -21,6 +21,8 @@ pub struct MountFlags {
     pub noexec: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
+    /// Requests travel by `/dev/fuse`, also where they could over io_uring.
+    pub no_uring: bool,
     /// `cache_dir=`.
     pub cache_dir: Option<PathBuf>,
     /// `cache_size=`.
@@ -103,6 +105,7 @@ impl MountFlags {
                 (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
             }
             ("allow_other", None) => self.allow_other = true,
+            ("no_uring", None) => self.no_uring = true,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),

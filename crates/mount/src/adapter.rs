@@ -1,4 +1,7 @@
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use forebay_fuse::{
@@ -29,19 +32,26 @@ type Result<T> = std::result::Result<T, Errno>;
 pub struct VolumeFs {
     vfs: Arc<Vfs>,
     trouble: Trouble,
+    over_uring: AtomicBool,
 }
 
 impl VolumeFs {
     /// Serves `vfs`.
     #[must_use]
     pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
-        VolumeFs { vfs, trouble: Trouble::default() }
+        VolumeFs { vfs, trouble: Trouble::default(), over_uring: AtomicBool::new(false) }
     }
 
     /// What it serves.
     #[must_use]
     pub fn vfs(&self) -> &Arc<Vfs> {
         &self.vfs
+    }
+
+    /// Whether requests travel over io_uring; known once the mount has begun.
+    #[must_use]
+    pub fn is_over_uring(&self) -> bool {
+        self.over_uring.load(Ordering::Relaxed)
     }
 
     fn done<T>(&self, op: &'static str, ino: u64, result: std::result::Result<T, VfsError>) -> Result<T> {
@@ -103,6 +113,7 @@ impl Filesystem for VolumeFs {
     }
 
     fn started(&self, agreed: &Agreed) {
+        self.over_uring.store(agreed.capabilities.contains(Capabilities::OVER_IO_URING), Ordering::Relaxed);
         tracing::debug!(minor = agreed.minor, capabilities = ?agreed.capabilities, "mounted");
     }
 

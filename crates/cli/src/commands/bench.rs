@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::{
     args::BenchArgs,
     control::{Client, Left},
+    daemon::IO_URING,
     error::CliError,
     logging,
     mounts::{self, Mounted},
@@ -164,6 +165,9 @@ impl NullMount {
                 ("--read-ahead-kb", "read_ahead_kb"),
             ] {
                 command.arg(option).arg(terms[key].to_string());
+            }
+            if status["transport"] != IO_URING {
+                command.arg("--no-uring");
             }
         }
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use forebay_fuse::{
-    MountOptions, SessionOptions,
+    MountOptions, SessionOptions, Transport,
     flags::{Capabilities, OpenFlags},
     mount,
     null::{NullConfig, NullFs},
@@ -31,7 +31,9 @@ pub(crate) fn run(args: &NullMountArgs) -> Result<ExitCode, CliError> {
         ..MountOptions::default()
     };
     let session = mount(&args.mountpoint, &options)?;
-    let options = SessionOptions { read_ahead_kb: args.read_ahead_kb, ..SessionOptions::default() };
+    let transport = if args.no_uring { Transport::DevFuse } else { Transport::Fastest };
+    let options =
+        SessionOptions { read_ahead_kb: args.read_ahead_kb, transport, ..SessionOptions::default() };
     session.run(Arc::new(NullFs::new(config)), &options)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -214,6 +214,7 @@ fn for_people(status: &Value) -> String {
         ),
         ("disk cache", disk_cache(&status["cache"])),
         ("open handles", text("open_handles")),
+        ("requests by", text("transport")),
         ("log", text("log")),
         ("metrics", text("metrics").map(|addr| format!("http://{addr}/metrics"))),
         ("store error", text("store_error")),

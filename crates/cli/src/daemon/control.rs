@@ -164,6 +164,7 @@ pub(super) fn status(life: &Life) -> Value {
         "store_error": error,
         "last_errors": logging::last_errors(),
         "terms": life.terms,
+        "transport": life.transport.get(),
         "version": env!("CARGO_PKG_VERSION"),
     });
     if let (Some(status), Value::Object(further)) = (status.as_object_mut(), further) {

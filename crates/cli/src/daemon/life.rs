@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -26,6 +26,10 @@ pub(crate) struct Terms {
     pub(crate) dir_flags: u32,
     pub(crate) read_ahead_kb: u32,
 }
+
+/// What the status calls the two transports.
+pub(crate) const IO_URING: &str = "io_uring";
+pub(crate) const DEV_FUSE: &str = "/dev/fuse";
 
 /// How far the process is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +61,8 @@ pub(crate) struct Life {
     pub(crate) log: Option<PathBuf>,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) terms: Terms,
+    /// How requests travel, once the mount has begun.
+    pub(crate) transport: OnceLock<&'static str>,
     pub(crate) began: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -72,6 +78,7 @@ impl Life {
             log: None,
             metrics: None,
             terms,
+            transport: OnceLock::new(),
             began: Instant::now(),
             state: Mutex::new(State { phase: Phase::Serving, no_drain: false, hurry: false, waiting: 0 }),
             changed: Condvar::new(),

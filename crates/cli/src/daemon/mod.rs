@@ -13,6 +13,7 @@ mod serve;
 mod settle;
 mod signals;
 
+pub(crate) use life::IO_URING;
 pub(crate) use preflight::{Setup, check};
 pub(crate) use report::{Reported, Reporter};
 pub(crate) use serve::serve;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use forebay_fuse::{
-    Filesystem, KernelOffer, MountOptions, Request, Session, SessionError, SessionOptions,
+    Filesystem, KernelOffer, MountOptions, Request, Session, SessionError, SessionOptions, Transport,
     flags::{Capabilities, OpenFlags},
     types::Open,
 };
@@ -26,7 +26,7 @@ use crate::{
     control::Left,
     daemon::{
         Reporter, Setup, control,
-        life::{Life, Phase, Terms},
+        life::{DEV_FUSE, IO_URING, Life, Phase, Terms},
         metrics, signals,
     },
     error::CliError,
@@ -48,9 +48,10 @@ pub(crate) fn serve(
     reporter: Reporter,
 ) -> Result<ExitCode, CliError> {
     let in_front = matches!(reporter, Reporter::Log);
+    let no_uring = setup.flags.no_uring;
     match begin(setup, log, in_front) {
         Ok((session, fs, life, socket)) => {
-            let result = run(session, fs, &life, reporter);
+            let result = run(session, fs, &life, no_uring, reporter);
             let code = finish(&life);
             socket.remove();
             result.map(|()| code)
@@ -146,14 +147,22 @@ fn terms(fs: &VolumeFs) -> Terms {
 }
 
 /// Serves until unmounted. Reports when the mount answers, or why it does not.
-fn run(session: Session, fs: Arc<VolumeFs>, life: &Arc<Life>, reporter: Reporter) -> Result<(), CliError> {
+fn run(
+    session: Session,
+    fs: Arc<VolumeFs>,
+    life: &Arc<Life>,
+    no_uring: bool,
+    reporter: Reporter,
+) -> Result<(), CliError> {
     let reporter = Arc::new(Mutex::new(Some(reporter)));
     let take =
         |reporter: &Mutex<Option<Reporter>>| reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (waiting, ready_life) = (Arc::clone(&reporter), Arc::clone(life));
+    let served = Arc::clone(&fs);
     let ready = thread::Builder::new().name("fb-ready".to_owned()).spawn(move || {
         // The first thing asked of the mount: it waits until the mount is served.
         if fs::metadata(&ready_life.mountpoint).is_ok() {
+            ready_life.transport.get_or_init(|| if served.is_over_uring() { IO_URING } else { DEV_FUSE });
             let volume = ready_life.volume.paths().root.display();
             tracing::info!("'{volume}' is mounted on '{}'", ready_life.mountpoint.display());
             if let Some(reporter) = take(&waiting) {
@@ -165,6 +174,7 @@ fn run(session: Session, fs: Arc<VolumeFs>, life: &Arc<Life>, reporter: Reporter
     let options = SessionOptions {
         read_ahead_kb: Some(READ_AHEAD_KB),
         observer: Some(Arc::clone(&life.stats) as _),
+        transport: if no_uring { Transport::DevFuse } else { Transport::Fastest },
         ..SessionOptions::default()
     };
     let result = session.run(fs, &options);

@@ -269,7 +269,7 @@ impl Session {
                 queues.open();
                 tracing::info!("requests travel over io_uring, {} queues", queues.count());
             }
-            None => tracing::info!("requests travel by /dev/fuse"),
+            None => tracing::info!("requests travel by /dev/fuse{}", advice(options)),
         }
         let by_device = workers::serve(self, dispatcher, agreed, options);
         let by_rings = queues.map_or(Ok(()), |queues| queues.join().map_err(|error| self.lost(error)));
@@ -344,6 +344,15 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.mounted.detach();
     }
+}
+
+/// What root could do to have rings, if anything.
+fn advice(options: &SessionOptions) -> String {
+    let off = std::fs::read_to_string(URING_PARAMETER).is_ok_and(|value| value.trim() == "N");
+    if options.transport == Transport::DevFuse || !off {
+        return String::new();
+    }
+    format!(" (io_uring is faster: as root, `echo Y > {URING_PARAMETER}`, then mount again)")
 }
 
 /// Whether it makes sense to ask the kernel for rings: agreed once, they must come.
