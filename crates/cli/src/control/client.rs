@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    control::{runtime_dirs, socket_name},
+    control::{reach, runtime_dirs, socket_name},
     mounts::Mounted,
 };
 
@@ -75,7 +75,7 @@ impl Client {
             if !fs::symlink_metadata(&dir).is_ok_and(|found| found.uid() == uid) {
                 continue;
             }
-            match UnixStream::connect(dir.join(&name)) {
+            match reach(&dir.join(&name), UnixStream::connect) {
                 Ok(stream) => return Ok(Client { stream, place: place.to_owned() }),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {

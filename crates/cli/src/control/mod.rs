@@ -23,15 +23,36 @@ mod client;
 use std::{
     fs::{self, DirBuilder},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    },
     path::{Path, PathBuf},
 };
 
 use forebay_volume::{VolumeConfig, fsck};
-use rustix::process::geteuid;
+use rustix::{
+    fs::{Mode, OFlags},
+    process::geteuid,
+};
 use serde::{Deserialize, Serialize};
 
 pub use client::{Client, ControlError};
+
+/// Calls `work` with a path of the socket that fits into an address, which has room for 107 bytes (unix(7)): `socket` itself, or
+/// where that is longer, a way by its open directory.
+pub(crate) fn reach<T>(socket: &Path, work: impl FnOnce(PathBuf) -> io::Result<T>) -> io::Result<T> {
+    const ADDRESS_MAX: usize = 107;
+    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return work(socket.to_owned());
+    };
+    if socket.as_os_str().len() <= ADDRESS_MAX {
+        return work(socket.to_owned());
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::open(dir, flags, Mode::empty())?;
+    work(Path::new("/proc/self/fd").join(open.as_raw_fd().to_string()).join(name))
+}
 
 /// How far a drain is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -157,4 +178,24 @@ fn make_private(dir: &Path, uid: u32) -> io::Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_may_be_deeper_than_an_address_is_long() {
+        let dir = tempfile::tempdir().unwrap();
+        for depth in ["short".to_owned(), "d".repeat(200)] {
+            let socket = dir.path().join(depth).join("volume.sock");
+            fs::create_dir(socket.parent().unwrap()).unwrap();
+            let listener = reach(&socket, UnixListener::bind).unwrap();
+            reach(&socket, UnixStream::connect).unwrap();
+            listener.accept().unwrap();
+            assert!(socket.exists());
+        }
+    }
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    control::{Left, Progress, Step, announce, own_runtime_dir, socket_name},
+    control::{Left, Progress, Step, announce, own_runtime_dir, reach, socket_name},
     daemon::{
         life::{Life, Phase},
         settle::settle,
@@ -63,7 +63,8 @@ pub(crate) fn listen(life: &Arc<Life>) -> Result<Socket, CliError> {
         }
         _ => {}
     }
-    let listener = UnixListener::bind(&path).map_err(CliError::io("make the control socket", &path))?;
+    let listener =
+        reach(&path, UnixListener::bind).map_err(CliError::io("make the control socket", &path))?;
     let link = announce(&path).unwrap_or_else(|error| {
         tracing::warn!("only commands with this XDG_RUNTIME_DIR find this process: {error}");
         None
