@@ -112,7 +112,7 @@ pub struct CreateArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, allow_other, \
-default_permissions (always on), no_uring (requests travel by /dev/fuse although io_uring is allowed), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
+default_permissions (always on), io_uring (requests travel by it where the kernel allows it; not for data that matters yet), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Examples:
@@ -360,7 +360,7 @@ pub struct NullMountArgs {
     /// The mount's read-ahead in KiB
     #[arg(long)]
     pub read_ahead_kb: Option<u32>,
-    /// Requests travel by /dev/fuse, also where they could over io_uring
+    /// Requests travel over io_uring where the kernel allows it
     #[arg(long)]
-    pub no_uring: bool,
+    pub io_uring: bool,
 }

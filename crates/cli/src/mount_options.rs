@@ -21,8 +21,8 @@ pub struct MountFlags {
     pub noexec: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// Requests travel by `/dev/fuse`, also where they could over io_uring.
-    pub no_uring: bool,
+    /// Requests travel over io_uring where the kernel allows it.
+    pub io_uring: bool,
     /// `cache_dir=`.
     pub cache_dir: Option<PathBuf>,
     /// `cache_size=`.
@@ -105,7 +105,7 @@ impl MountFlags {
                 (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
             }
             ("allow_other", None) => self.allow_other = true,
-            ("no_uring", None) => self.no_uring = true,
+            ("io_uring", None) => self.io_uring = true,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),

@@ -166,8 +166,8 @@ impl NullMount {
             ] {
                 command.arg(option).arg(terms[key].to_string());
             }
-            if status["transport"] != IO_URING {
-                command.arg("--no-uring");
+            if status["transport"] == IO_URING {
+                command.arg("--io-uring");
             }
         }
         let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();

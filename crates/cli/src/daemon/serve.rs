@@ -48,10 +48,10 @@ pub(crate) fn serve(
     reporter: Reporter,
 ) -> Result<ExitCode, CliError> {
     let in_front = matches!(reporter, Reporter::Log);
-    let no_uring = setup.flags.no_uring;
+    let io_uring = setup.flags.io_uring;
     match begin(setup, log, in_front) {
         Ok((session, fs, life, socket)) => {
-            let result = run(session, fs, &life, no_uring, reporter);
+            let result = run(session, fs, &life, io_uring, reporter);
             let code = finish(&life);
             socket.remove();
             result.map(|()| code)
@@ -151,7 +151,7 @@ fn run(
     session: Session,
     fs: Arc<VolumeFs>,
     life: &Arc<Life>,
-    no_uring: bool,
+    io_uring: bool,
     reporter: Reporter,
 ) -> Result<(), CliError> {
     let reporter = Arc::new(Mutex::new(Some(reporter)));
@@ -174,7 +174,7 @@ fn run(
     let options = SessionOptions {
         read_ahead_kb: Some(READ_AHEAD_KB),
         observer: Some(Arc::clone(&life.stats) as _),
-        transport: if no_uring { Transport::DevFuse } else { Transport::Fastest },
+        transport: if io_uring { Transport::Fastest } else { Transport::DevFuse },
         ..SessionOptions::default()
     };
     let result = session.run(fs, &options);
