@@ -2,9 +2,12 @@
 
 Prints `ok NAME` or `FAILED NAME: why` for each check; nothing that differs between correct file systems.
 """
+import errno
 import mmap
 import os
+import shutil
 import signal
+import subprocess
 import sys
 
 PAGE = 4096
@@ -170,5 +173,23 @@ def times():
     check("a store and msync move the modification time", os.fstat(fd).st_mtime_ns > 10**18)
 
 
-for test in (shared_write, after_close, private, between_processes, truncation, beyond_the_end, sparse, punched, times):
+def running_program():
+    """A program that runs cannot be emptied, not even by an open for reading that truncates."""
+    shutil.copy(shutil.which("sleep"), "program")
+    before = content("program")
+    running = subprocess.Popen(["./program", "60"])
+    try:
+        for flags in (os.O_RDONLY | os.O_TRUNC, os.O_RDWR | os.O_TRUNC, os.O_WRONLY):
+            try:
+                os.close(os.open("program", flags))
+                check("a running program is busy", False)
+            except OSError as error:
+                check("a running program is busy", error.errno == errno.ETXTBSY)
+            check("and stays as it is", content("program") == before)
+    finally:
+        running.kill()
+        running.wait()
+
+
+for test in (shared_write, after_close, private, between_processes, truncation, beyond_the_end, sparse, punched, times, running_program):
     test()

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use forebay_fuse::Transport;
 use forebay_vfs::AtimeMode;
 
 use crate::size::ByteSize;
@@ -21,8 +22,8 @@ pub struct MountFlags {
     pub noexec: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// Requests travel over io_uring where the kernel allows it.
-    pub io_uring: bool,
+    /// How requests travel.
+    pub transport: TransportChoice,
     /// `cache_dir=`.
     pub cache_dir: Option<PathBuf>,
     /// `cache_size=`.
@@ -31,6 +32,43 @@ pub struct MountFlags {
     pub metrics: Option<SocketAddr>,
     /// `log=`.
     pub log: Option<PathBuf>,
+}
+
+/// `transport=`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// io_uring where it can be had.
+    #[default]
+    Auto,
+    /// The same, with a warning in the log where it cannot.
+    IoUring,
+    /// `/dev/fuse`.
+    DevFuse,
+}
+
+impl std::str::FromStr for TransportChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<TransportChoice, String> {
+        match name {
+            "auto" => Ok(TransportChoice::Auto),
+            "io_uring" => Ok(TransportChoice::IoUring),
+            "dev_fuse" => Ok(TransportChoice::DevFuse),
+            _ => Err(format!(
+                "mount option 'transport={name}' is not known; there are auto, io_uring and dev_fuse"
+            )),
+        }
+    }
+}
+
+impl From<TransportChoice> for Transport {
+    fn from(choice: TransportChoice) -> Transport {
+        match choice {
+            TransportChoice::Auto => Transport::Auto,
+            TransportChoice::IoUring => Transport::IoUring,
+            TransportChoice::DevFuse => Transport::DevFuse,
+        }
+    }
 }
 
 /// Options that are for mount(8), systemd or other tools.
@@ -105,12 +143,12 @@ impl MountFlags {
                 (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
             }
             ("allow_other", None) => self.allow_other = true,
-            ("io_uring", None) => self.io_uring = true,
+            ("transport", Some(name)) => self.transport = name.parse()?,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
-            ("cache_dir" | "log" | "cache_size" | "metrics", None) => {
+            ("transport" | "cache_dir" | "log" | "cache_size" | "metrics", None) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));
             }
             ("sync" | "dirsync", None) => {
@@ -169,6 +207,7 @@ mod tests {
         assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
         assert_eq!(parse("").unwrap(), MountFlags::default());
+        assert_eq!(parse("transport=dev_fuse").unwrap().transport, TransportChoice::DevFuse);
     }
 
     #[test]
@@ -195,6 +234,8 @@ mod tests {
             ("cache_dir=here", "absolute"),
             ("metrics=nowhere", "metrics"),
             ("sync", "O_SYNC"),
+            ("transport=pigeon", "dev_fuse"),
+            ("transport", "transport=..."),
         ] {
             let message = parse(list).unwrap_err();
             assert!(message.contains(named) && !message.contains('\n'), "{list}: {message}");

@@ -42,4 +42,6 @@ pub use notify::Notifier;
 pub use protocol::Opcode;
 pub use reply::{DirBuffer, DirPlusBuffer, ReadBuffer};
 pub use request::Request;
-pub use session::{Observer, Session, SessionError, SessionOptions, Transport, URING_PARAMETER, mount};
+pub use session::{
+    Observer, Session, SessionError, SessionOptions, Transport, URING_PARAMETER, mount, uring_advice,
+};

@@ -6,7 +6,7 @@ use rustix::io::Errno as Os;
 
 use crate::errno::Errno;
 use crate::protocol::{OUT_HEADER, put_u32, put_u64};
-use crate::session::Line;
+use crate::session::{Line, WeakLine};
 
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
@@ -14,7 +14,7 @@ const STORE: u32 = 4;
 const DELETE: u32 = 6;
 const EXPIRE_ONLY: u32 = 1;
 
-/// Drops or fills what the kernel has cached of a mount. Cheap to clone.
+/// Drops or fills what the kernel has cached of a mount. Cheap to clone; does not keep the mount's connection open.
 ///
 /// **Never call it from a thread that serves requests, and never hold a lock that an operation takes**: the kernel may
 /// have to wait, inside the call, for a page or a directory that is locked by a request, and the request then waits for
@@ -23,12 +23,12 @@ const EXPIRE_ONLY: u32 = 1;
 /// What is not cached is no error: "not there" counts as done.
 #[derive(Debug, Clone)]
 pub struct Notifier {
-    line: Line,
+    line: WeakLine,
 }
 
 impl Notifier {
-    pub(crate) fn new(line: Line) -> Notifier {
-        Notifier { line }
+    pub(crate) fn new(line: &Line) -> Notifier {
+        Notifier { line: line.downgrade() }
     }
 
     /// Drops an inode's attributes, and its cached pages from byte `offset` on: `len` bytes, 0 for all to the end. A
@@ -97,7 +97,8 @@ impl Notifier {
         put_u64(&mut header, 0);
         let mut parts = vec![IoSlice::new(&header), IoSlice::new(args)];
         parts.extend(tail.iter().map(|part| IoSlice::new(part)));
-        match self.line.device().write_parts(&parts) {
+        let device = self.line.device().ok_or(Errno::ENOTCONN)?;
+        match device.write_parts(&parts) {
             // Before the mount has begun and after it has ended, nothing is cached.
             Err(Os::NODEV | Os::CONNABORTED | Os::NOTCONN | Os::PERM) => Err(Errno::ENOTCONN),
             other => other.map_err(Errno::from),

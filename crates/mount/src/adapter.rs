@@ -1,12 +1,9 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::{fmt, io, sync::Arc};
 
 use bytes::Bytes;
 use forebay_fuse::{
-    Agreed, DirBuffer, DirPlusBuffer, Errno, Filesystem, InitConfig, KernelOffer, LockReply, ReadBuffer,
-    Request,
+    Agreed, DirBuffer, DirPlusBuffer, Errno, Filesystem, InitConfig, KernelOffer, LockReply, Notifier,
+    ReadBuffer, Request,
     flags::{Capabilities, OpenFlags, WriteFlags},
     types::{
         Attr, CopyRange, Create, Entry, Fallocate as FuseFallocate, Lock, LockKind, LockRange, Mknod,
@@ -16,30 +13,64 @@ use forebay_fuse::{
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
 use forebay_vfs::{
-    Caller, Fallocate, Kill, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence,
+    Caller, Fallocate, Kill, LockKeeper, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence,
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     convert::{self, FOREVER, entry, ino, mode_bits},
     lock_waiter::Waiter,
+    notices::Notices,
     trouble::Trouble,
 };
 
+/// Of every open file. Its pages stay: an open without KEEP_CACHE has the kernel drop them, also one that a write has filled and not sent yet,
+/// and what a read brings back in its place before that write arrives are the old bytes, for good.
+const OPEN_FLAGS: OpenFlags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, true);
+
 type Result<T> = std::result::Result<T, Errno>;
+
+type StartCall = Box<dyn FnOnce(&Agreed) + Send>;
+
+/// Whom to tell of the beginning.
+#[derive(Default)]
+struct OnStart(Mutex<Option<StartCall>>);
+
+impl fmt::Debug for OnStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnStart").field(&self.0.lock().is_some()).finish()
+    }
+}
 
 /// A volume as the kernel's file system.
 #[derive(Debug)]
 pub struct VolumeFs {
     vfs: Arc<Vfs>,
     trouble: Trouble,
-    over_uring: AtomicBool,
+    on_start: OnStart,
+    notices: Notices,
 }
 
 impl VolumeFs {
     /// Serves `vfs`.
     #[must_use]
     pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
-        VolumeFs { vfs, trouble: Trouble::default(), over_uring: AtomicBool::new(false) }
+        VolumeFs {
+            vfs,
+            trouble: Trouble::default(),
+            on_start: OnStart::default(),
+            notices: Notices::default(),
+        }
+    }
+
+    /// Has the kernel told by `notifier` of access times that an open changed, within some 20 ms. Without it the kernel answers with the old
+    /// ones until it asks again for another reason.
+    ///
+    /// # Errors
+    /// No thread could be started for it.
+    pub fn tell_accesses_by(&self, notifier: Notifier) -> io::Result<()> {
+        self.notices.serve_by(notifier)
     }
 
     /// What it serves.
@@ -48,10 +79,10 @@ impl VolumeFs {
         &self.vfs
     }
 
-    /// Whether requests travel over io_uring; known once the mount has begun.
-    #[must_use]
-    pub fn is_over_uring(&self) -> bool {
-        self.over_uring.load(Ordering::Relaxed)
+    /// Has `call` told, once, that the mount has begun and what was agreed with the kernel. It is called before the first operation: it must not
+    /// use the mount. Nobody has to try the mount to learn this, which would have the server wait for itself.
+    pub fn when_started(&self, call: impl FnOnce(&Agreed) + Send + 'static) {
+        *self.on_start.0.lock() = Some(Box::new(call));
     }
 
     fn done<T>(&self, op: &'static str, ino: u64, result: std::result::Result<T, VfsError>) -> Result<T> {
@@ -61,6 +92,12 @@ impl VolumeFs {
     /// Which set-id bits of `number` go, where `wanted` says that some do.
     fn kill(&self, req: &Request, number: u64, wanted: bool) -> Kill {
         if wanted { Self::by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
+    }
+
+    /// A close is of interest only to locks that are kept here: a write that returned has been taken.
+    fn opened(&self, opened: Opened) -> FuseOpened {
+        let no_flush = self.vfs.lock_keeper() == LockKeeper::Kernel;
+        FuseOpened { fh: opened.fh, flags: OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush) }
     }
 
     /// Calls `work` with who asks.
@@ -80,11 +117,6 @@ fn open_args(flags: u32, kill: Kill) -> Open {
     }
 }
 
-fn opened(opened: Opened) -> FuseOpened {
-    let flags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, opened.keep_cache);
-    FuseOpened { fh: opened.fh, flags }
-}
-
 fn has_no_atime(flags: u32) -> bool {
     flags & libc::O_NOATIME as u32 != 0
 }
@@ -97,10 +129,8 @@ fn kills(req: &Request) -> bool {
 impl Filesystem for VolumeFs {
     fn init(&self, _offer: &KernelOffer) -> Result<InitConfig> {
         let plain = InitConfig::default();
-        let capabilities = plain.capabilities
-            | Capabilities::POSIX_LOCKS
-            | Capabilities::FLOCK_LOCKS
-            | Capabilities::ATOMIC_O_TRUNC
+        let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
+        let capabilities = plain.capabilities.with(locks, self.vfs.lock_keeper() == LockKeeper::Vfs)
             | Capabilities::EXPORT_SUPPORT
             | Capabilities::DONT_MASK
             | Capabilities::POSIX_ACL
@@ -113,11 +143,14 @@ impl Filesystem for VolumeFs {
     }
 
     fn started(&self, agreed: &Agreed) {
-        self.over_uring.store(agreed.capabilities.contains(Capabilities::OVER_IO_URING), Ordering::Relaxed);
         tracing::debug!(minor = agreed.minor, capabilities = ?agreed.capabilities, "mounted");
+        if let Some(call) = self.on_start.0.lock().take() {
+            call(agreed);
+        }
     }
 
     fn destroy(&self) {
+        self.notices.end();
         self.vfs.write_access_times();
     }
 
@@ -204,7 +237,11 @@ impl Filesystem for VolumeFs {
 
     fn open(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
         let open = open_args(args.flags, self.kill(req, number, args.kill_suidgid));
-        self.done("open", number, self.vfs.open(ino(number), open)).map(opened)
+        let handle = self.done("open", number, self.vfs.open(ino(number), open))?;
+        if handle.accessed {
+            self.notices.note(number);
+        }
+        Ok(self.opened(handle))
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, FuseOpened)> {
@@ -212,14 +249,14 @@ impl Filesystem for VolumeFs {
         let exclusive = args.flags & libc::O_EXCL as u32 != 0;
         let open = (open_args(args.flags, args.kill_suidgid.into()), exclusive);
         let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
-        self.done("create in", parent, made).map(|(attr, handle)| (entry(&attr), opened(handle)))
+        self.done("create in", parent, made).map(|(attr, handle)| (entry(&attr), self.opened(handle)))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, args: &Create) -> Result<(Entry, FuseOpened)> {
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let linkable = args.flags & libc::O_EXCL as u32 == 0;
         let made = Self::by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
-        self.done("tmpfile in", parent, made).map(|(attr, handle)| (entry(&attr), opened(handle)))
+        self.done("tmpfile in", parent, made).map(|(attr, handle)| (entry(&attr), self.opened(handle)))
     }
 
     fn read(&self, _req: &Request, number: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {

@@ -7,6 +7,7 @@ mod adapter;
 mod convert;
 mod errno;
 mod lock_waiter;
+mod notices;
 mod stats;
 mod trouble;
 

@@ -13,10 +13,6 @@ use crate::{
     xattrs,
 };
 
-/// Up to this size a file that is to be opened for reading, and whose access time is due, is read from here once more, even if the kernel has
-/// its pages: so the access is seen. A larger one counts as read when it is opened.
-const SEEN_ACCESS_MAX: u64 = 1 << 20;
-
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Open {
@@ -35,12 +31,13 @@ pub struct Open {
 pub struct Opened {
     /// Its handle, never used again.
     pub fh: u64,
-    /// Whether pages of the file that the caller has may answer reads.
-    pub keep_cache: bool,
+    /// Opening it changed the access time.
+    pub accessed: bool,
 }
 
 impl Vfs {
-    /// Opens a file that is no directory. It stays usable until [`Vfs::release`].
+    /// Opens a file that is no directory. It stays usable until [`Vfs::release`]. Opened for reading alone, a file that is not empty counts as
+    /// read.
     ///
     /// # Errors
     /// [`VfsError::Stale`], [`VfsError::IsDirectory`].
@@ -66,12 +63,9 @@ impl Vfs {
         if open.truncate && inode.row.kind == FileKind::Regular {
             self.setattr(ino, &SetAttr { size: Some(0), kill: open.kill, ..SetAttr::default() })?;
         }
-        let due = open.read_only && !open.no_atime && inode.row.size > 0 && self.access_is_due(&inode);
-        let keep_cache = !due || inode.row.size > SEEN_ACCESS_MAX;
-        if due && keep_cache {
-            self.accessed(&inode);
-        }
-        Ok(Opened { fh: self.new_handle(), keep_cache })
+        // Reads that are answered from the caller's cache are not seen here, so opening for reading is the access.
+        let accessed = open.read_only && !open.no_atime && inode.row.size > 0 && self.accessed(&inode);
+        Ok(Opened { fh: self.new_handle(), accessed })
     }
 
     pub(crate) fn close(&self, ino: Ino) {

@@ -35,7 +35,7 @@ pub use files::{Open, Opened};
 pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
 pub use forebay_volume::{ReadPiece, Space, VolumeError, Whence};
 pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
-pub use options::{AtimeMode, Caller, VfsOptions};
+pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};
 pub use ranges::Fallocate;
 pub use setid::Kill;
 pub use vfs::Vfs;

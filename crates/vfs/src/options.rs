@@ -14,6 +14,16 @@ pub enum AtimeMode {
     Off,
 }
 
+/// Who keeps the locks of flock(2) and fcntl(2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockKeeper {
+    /// The kernel, which sees them all while one machine has the volume: no lock, and no close, costs a request.
+    #[default]
+    Kernel,
+    /// The vfs, in [`crate::LockTable`]: where a file may have several inodes in the kernel, or several kernels have the volume.
+    Vfs,
+}
+
 /// How files behave where POSIX leaves a choice.
 #[derive(Clone)]
 pub struct VfsOptions {
@@ -21,17 +31,22 @@ pub struct VfsOptions {
     pub atime: AtimeMode,
     /// What access times are taken from and compared with; the same clock as the namespace's.
     pub clock: Arc<dyn Clock>,
+    /// Locks.
+    pub locks: LockKeeper,
 }
 
 impl Default for VfsOptions {
     fn default() -> VfsOptions {
-        VfsOptions { atime: AtimeMode::default(), clock: Arc::new(SystemClock) }
+        VfsOptions { atime: AtimeMode::default(), clock: Arc::new(SystemClock), locks: LockKeeper::default() }
     }
 }
 
 impl fmt::Debug for VfsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VfsOptions").field("atime", &self.atime).finish_non_exhaustive()
+        f.debug_struct("VfsOptions")
+            .field("atime", &self.atime)
+            .field("locks", &self.locks)
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     error::VfsError,
     locks::LockTable,
     open_inodes::OpenInodes,
-    options::{AtimeMode, VfsOptions},
+    options::{AtimeMode, LockKeeper, VfsOptions},
     removals::Ghosts,
 };
 
@@ -58,7 +58,13 @@ impl Vfs {
         &self.volume
     }
 
-    /// Advisory locks.
+    /// Who keeps advisory locks.
+    #[must_use]
+    pub fn lock_keeper(&self) -> LockKeeper {
+        self.options.locks
+    }
+
+    /// Advisory locks; empty where the kernel keeps them.
     #[must_use]
     pub fn locks(&self) -> &LockTable {
         &self.locks
@@ -136,12 +142,14 @@ impl Vfs {
             && access::is_due(self.options.atime, &self.attr_of(inode), now)
     }
 
-    /// The inode was read.
-    pub(crate) fn accessed(&self, inode: &Inode) {
-        if self.access_is_due(inode) {
+    /// The inode was read. Whether that changed its access time.
+    pub(crate) fn accessed(&self, inode: &Inode) -> bool {
+        let due = self.access_is_due(inode);
+        if due {
             let overflow = self.atimes.note(inode.ino, self.options.clock.now());
             self.write_atimes(overflow);
         }
+        due
     }
 
     /// Takes the access time that is not written yet, because it is written now or no longer true.

@@ -80,13 +80,11 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     drop(waiting);
     let told = |text: String| format!("{text} (log: {})", log.display());
     match reported {
-        Reported::Ready => {
+        Reported::Ready(way) => {
+            let place = setup.mountpoint.display();
+            output::line(&format_args!("mounted on '{place}'; requests travel by {way}"));
             if setup.config.store.is_some() {
-                output::line(&format_args!(
-                    "mounted on '{}': {}",
-                    setup.mountpoint.display(),
-                    promise(&setup.config)
-                ));
+                output::line(&format_args!("{}", promise(&setup.config)));
             }
             Ok(ExitCode::SUCCESS)
         }

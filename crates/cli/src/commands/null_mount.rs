@@ -31,7 +31,7 @@ pub(crate) fn run(args: &NullMountArgs) -> Result<ExitCode, CliError> {
         ..MountOptions::default()
     };
     let session = mount(&args.mountpoint, &options)?;
-    let transport = if args.io_uring { Transport::Fastest } else { Transport::DevFuse };
+    let transport = if args.io_uring { Transport::IoUring } else { Transport::DevFuse };
     let options =
         SessionOptions { read_ahead_kb: args.read_ahead_kb, transport, ..SessionOptions::default() };
     session.run(Arc::new(NullFs::new(config)), &options)?;

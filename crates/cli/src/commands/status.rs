@@ -214,7 +214,10 @@ fn for_people(status: &Value) -> String {
         ),
         ("disk cache", disk_cache(&status["cache"])),
         ("open handles", text("open_handles")),
-        ("requests by", text("transport")),
+        (
+            "requests by",
+            join(&[text("transport"), text("transport_advice").filter(|advice| !advice.is_empty())]),
+        ),
         ("log", text("log")),
         ("metrics", text("metrics").map(|addr| format!("http://{addr}/metrics"))),
         ("store error", text("store_error")),

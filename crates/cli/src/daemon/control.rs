@@ -165,7 +165,8 @@ pub(super) fn status(life: &Life) -> Value {
         "store_error": error,
         "last_errors": logging::last_errors(),
         "terms": life.terms,
-        "transport": life.transport.get(),
+        "transport": life.transport.get().map(|way| way.name),
+        "transport_advice": life.transport.get().map(|way| &way.advice),
         "version": env!("CARGO_PKG_VERSION"),
     });
     if let (Some(status), Value::Object(further)) = (status.as_object_mut(), further) {

@@ -1,12 +1,14 @@
 //! What the threads of the process share: the volume, its mount, and how far its end is.
 
 use std::{
+    fmt,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
+use forebay_fuse::{Transport, uring_advice};
 use forebay_mount::Stats;
 use forebay_vfs::Vfs;
 use forebay_volume::Volume;
@@ -29,7 +31,32 @@ pub(crate) struct Terms {
 
 /// What the status calls the two transports.
 pub(crate) const IO_URING: &str = "io_uring";
-pub(crate) const DEV_FUSE: &str = "/dev/fuse";
+const DEV_FUSE: &str = "/dev/fuse";
+
+/// How requests travel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    /// Why not the faster way, and what root could do about it; empty where that is the one, or was not wanted.
+    pub(crate) advice: String,
+}
+
+impl Way {
+    pub(crate) fn new(over_uring: bool, wanted: Transport) -> Way {
+        match (over_uring, wanted) {
+            (true, _) => Way { name: IO_URING, advice: String::new() },
+            (false, Transport::DevFuse) => Way { name: DEV_FUSE, advice: String::new() },
+            (false, _) => Way { name: DEV_FUSE, advice: uring_advice() },
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        if self.advice.is_empty() { Ok(()) } else { write!(f, " ({})", self.advice) }
+    }
+}
 
 /// How far the process is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +89,7 @@ pub(crate) struct Life {
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) terms: Terms,
     /// How requests travel, once the mount has begun.
-    pub(crate) transport: OnceLock<&'static str>,
+    pub(crate) transport: OnceLock<Way>,
     pub(crate) began: Instant,
     state: Mutex<State>,
     changed: Condvar,

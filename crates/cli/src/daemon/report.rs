@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-use crate::error::CliError;
+use crate::{daemon::life::Way, error::CliError};
 
 /// Reports once.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub(crate) enum Reporter {
 /// What was reported.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Reported {
-    /// The mount works.
-    Ready,
+    /// The mount works; how requests travel.
+    Ready(String),
     /// It does not; with the exit status.
     Failed(u8, String),
     /// The process ended without a word.
@@ -26,8 +26,8 @@ pub(crate) enum Reported {
 
 impl Reporter {
     /// The mount works.
-    pub(crate) fn ready(self) {
-        self.tell("ready\n");
+    pub(crate) fn ready(self, way: &Way) {
+        self.tell(&format!("ready {way}\n"));
     }
 
     /// It does not.
@@ -58,8 +58,8 @@ impl Reported {
             return Reported::Nothing;
         }
         let line = line.trim_end();
-        if line == "ready" {
-            return Reported::Ready;
+        if let Some(way) = line.strip_prefix("ready ") {
+            return Reported::Ready(way.to_owned());
         }
         let failed = line.strip_prefix("failed ").and_then(|rest| rest.split_once(' '));
         match failed.and_then(|(code, text)| Some((code.parse().ok()?, text))) {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn reports_are_read_back() {
-        assert_eq!(Reported::read(&b"ready\n"[..]), Reported::Ready);
+        assert_eq!(Reported::read(&b"ready a way\n"[..]), Reported::Ready("a way".into()));
         assert_eq!(
             Reported::read(&b"failed 1 no room at all\n"[..]),
             Reported::Failed(1, "no room at all".into())

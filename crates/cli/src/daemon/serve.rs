@@ -1,7 +1,6 @@
 //! From a volume that is closed to one that is closed again, with a mount in between.
 
 use std::{
-    fs,
     net::TcpListener,
     process::ExitCode,
     sync::{
@@ -26,7 +25,7 @@ use crate::{
     control::Left,
     daemon::{
         Reporter, Setup, control,
-        life::{DEV_FUSE, IO_URING, Life, Phase, Terms},
+        life::{Life, Phase, Terms, Way},
         metrics, signals,
     },
     error::CliError,
@@ -48,10 +47,10 @@ pub(crate) fn serve(
     reporter: Reporter,
 ) -> Result<ExitCode, CliError> {
     let in_front = matches!(reporter, Reporter::Log);
-    let io_uring = setup.flags.io_uring;
+    let transport = setup.flags.transport.into();
     match begin(setup, log, in_front) {
         Ok((session, fs, life, socket)) => {
-            let result = run(session, fs, &life, io_uring, reporter);
+            let result = run(session, fs, &life, transport, reporter);
             let code = finish(&life);
             socket.remove();
             result.map(|()| code)
@@ -90,6 +89,7 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Resul
             return Err(error.into());
         }
     };
+    fs.tell_accesses_by(session.notifier()).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
     signals::listen(&life, in_front)?;
     Ok((session, fs, life, socket))
 }
@@ -151,30 +151,26 @@ fn run(
     session: Session,
     fs: Arc<VolumeFs>,
     life: &Arc<Life>,
-    io_uring: bool,
+    transport: Transport,
     reporter: Reporter,
 ) -> Result<(), CliError> {
     let reporter = Arc::new(Mutex::new(Some(reporter)));
     let take =
         |reporter: &Mutex<Option<Reporter>>| reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (waiting, ready_life) = (Arc::clone(&reporter), Arc::clone(life));
-    let served = Arc::clone(&fs);
-    let ready = thread::Builder::new().name("fb-ready".to_owned()).spawn(move || {
-        // The first thing asked of the mount: it waits until the mount is served.
-        if fs::metadata(&ready_life.mountpoint).is_ok() {
-            ready_life.transport.get_or_init(|| if served.is_over_uring() { IO_URING } else { DEV_FUSE });
-            let volume = ready_life.volume.paths().root.display();
-            tracing::info!("'{volume}' is mounted on '{}'", ready_life.mountpoint.display());
-            if let Some(reporter) = take(&waiting) {
-                reporter.ready();
-            }
+    fs.when_started(move |agreed| {
+        let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
+        let way = ready_life.transport.get_or_init(|| Way::new(over_uring, transport));
+        let volume = ready_life.volume.paths().root.display();
+        tracing::info!("'{volume}' is mounted on '{}'", ready_life.mountpoint.display());
+        if let Some(reporter) = take(&waiting) {
+            reporter.ready(way);
         }
     });
-    ready.map_err(CliError::io("start a thread for", &life.mountpoint))?;
     let options = SessionOptions {
         read_ahead_kb: Some(READ_AHEAD_KB),
         observer: Some(Arc::clone(&life.stats) as _),
-        transport: if io_uring { Transport::Fastest } else { Transport::DevFuse },
+        transport,
         ..SessionOptions::default()
     };
     let result = session.run(fs, &options);

@@ -133,7 +133,8 @@ pub(crate) fn probe() -> io::Result<()> {
 
 fn build() -> io::Result<IoUring<squeue::Entry128, cqueue::Entry>> {
     // Requests are copied into a slot only while its own thread waits, which saves interrupting it.
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(2)
+    // A child process has no part in a ring: with its memory mapped there, the kernel would keep the mount of a server that was killed.
+    IoUring::builder().dontfork().setup_single_issuer().setup_defer_taskrun().build(2)
 }
 
 /// The command's count of buffers, for which the library has no field.

@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use rustix::io::Errno as Os;
@@ -61,12 +61,12 @@ pub struct SessionOptions {
 /// How requests travel between kernel and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over io_uring where the kernel offers it and a ring can be made, otherwise by `/dev/fuse`.
-    ///
-    /// Not the default: with several SQLite writers over it, one run in twenty has lost a transaction.
-    Fastest,
-    /// By reading and writing `/dev/fuse`.
+    /// Over io_uring where root has turned it on and rings can be made, otherwise by `/dev/fuse`.
     #[default]
+    Auto,
+    /// The same, with a warning where it is `/dev/fuse`.
+    IoUring,
+    /// By reading and writing `/dev/fuse`.
     DevFuse,
 }
 
@@ -177,8 +177,24 @@ impl Line {
         Line(Arc::new(RwLock::new(Arc::new(device))))
     }
 
+    /// Does not keep the connection open: what still holds it when the session is over would leave callers waiting.
+    pub(crate) fn downgrade(&self) -> WeakLine {
+        WeakLine(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn device(&self) -> Arc<Device> {
         Arc::clone(&self.0.read())
+    }
+}
+
+/// A [`Line`] that ends with its session.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakLine(Weak<RwLock<Arc<Device>>>);
+
+impl WeakLine {
+    /// The device, if the session still has it.
+    pub(crate) fn device(&self) -> Option<Arc<Device>> {
+        self.0.upgrade().map(|line| Arc::clone(&line.read()))
     }
 }
 
@@ -196,7 +212,7 @@ impl Session {
 
     /// What tells the kernel of changes; may be taken before [`Session::run`], and works once the mount has begun.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(self.line.clone())
+        Notifier::new(&self.line)
     }
 
     /// Serves until the file system is unmounted (or its connection aborted), and returns when all requests in flight
@@ -209,7 +225,7 @@ impl Session {
         fs: Arc<F>,
         options: &SessionOptions,
     ) -> Result<(), SessionError> {
-        let mut over_uring = options.transport == Transport::Fastest && uring_is_usable();
+        let mut over_uring = options.transport != Transport::DevFuse && uring_is_usable();
         let result = loop {
             let agreed = self.begin(&*fs, over_uring)?;
             let dispatcher = Arc::new(Dispatcher {
@@ -252,7 +268,6 @@ impl Session {
         let plan = Plan {
             payload_len: options.ring_payload.unwrap_or((agreed.max_write as usize).max(LEAST_PAYLOAD)),
             max_threads: options.max_workers,
-            mountpoint: self.mounted.path.clone(),
             give_up: Box::new(move || mounted.detach()),
         };
         Queues::register(dispatcher, &self.line.device(), plan)
@@ -271,10 +286,11 @@ impl Session {
                 queues.open();
                 tracing::info!("requests travel over io_uring, {} queues", queues.count());
             }
-            None if options.transport == Transport::Fastest => {
-                tracing::warn!("requests travel by /dev/fuse{}", advice());
-            }
-            None => {}
+            None => match (options.transport, uring_advice()) {
+                (Transport::DevFuse, _) => tracing::info!("requests travel by /dev/fuse, as asked"),
+                (Transport::Auto, advice) => tracing::info!("requests travel by /dev/fuse: {advice}"),
+                (Transport::IoUring, advice) => tracing::warn!("requests travel by /dev/fuse: {advice}"),
+            },
         }
         let by_device = workers::serve(self, dispatcher, agreed, options);
         let by_rings = queues.map_or(Ok(()), |queues| queues.join().map_err(|error| self.lost(error)));
@@ -351,13 +367,18 @@ impl Drop for Session {
     }
 }
 
-/// What root could do to have rings, if anything.
-fn advice() -> String {
-    let off = std::fs::read_to_string(URING_PARAMETER).is_ok_and(|value| value.trim() == "N");
-    if off {
-        format!(", as io_uring is off: as root, `echo Y > {URING_PARAMETER}`, then mount again")
-    } else {
-        String::new()
+/// Why a mount that was just made has no rings, and what root could do to have them.
+#[must_use]
+pub fn uring_advice() -> String {
+    match std::fs::read_to_string(URING_PARAMETER) {
+        Ok(value) if value.trim() == "N" => {
+            format!("io_uring is off; as root `echo Y > {URING_PARAMETER}`, then mount again")
+        }
+        Ok(_) => match ring::probe() {
+            Ok(()) => "the kernel refused the rings".to_owned(),
+            Err(error) => format!("this process can make no ring: {error}"),
+        },
+        Err(_) => "this kernel has no FUSE over io_uring (Linux 6.14 and later do)".to_owned(),
     }
 }
 

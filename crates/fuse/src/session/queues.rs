@@ -14,7 +14,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -48,7 +47,6 @@ pub(super) struct Plan {
     pub payload_len: usize,
     /// Most threads a queue, besides those whose answer is deferred.
     pub max_threads: usize,
-    pub mountpoint: PathBuf,
     /// Takes the mount away after an error, so that the other threads end.
     pub give_up: Box<dyn Fn() + Send + Sync>,
 }
@@ -285,20 +283,14 @@ impl<F: Filesystem + ?Sized> Queue<F> {
 
     /// Has the kernel use the new entry for requests that came when there was none: it looks for them only when an
     /// answer is handed in, and those who hold the other entries may be waiting for these very requests.
+    ///
+    /// Operations that wait for others are on regular files in use, and of these the kernel can be asked. Where it knows no such file,
+    /// the requests come with the next answer. (Nothing here may make a request of its own mount, not in a child process either: it
+    /// waits, cannot be killed, and keeps the connection of a server that is.)
     fn nudge(&self) {
         let unique = NUDGE + 2 * self.nudges.fetch_add(1, Ordering::Relaxed);
-        let asked = self.device.ask_back(unique, self.file.load(Ordering::Relaxed));
-        if !matches!(asked, Err(Os::NOENT | Os::INVAL)) {
-            return;
-        }
-        // No file that the kernel still knows: any request will do, but to make one takes a thread that can wait for it.
-        let (plan, number) = (Arc::clone(&self.plan), self.number);
-        let asked = std::thread::Builder::new().name("fuse-nudge".to_owned()).spawn(move || {
-            pin(number);
-            let _ = rustix::fs::statfs(&plan.mountpoint);
-        });
-        if let Err(error) = asked {
-            tracing::warn!("cannot start a thread, requests may have to wait for others: {error}");
+        if let Err(error) = self.device.ask_back(unique, self.file.load(Ordering::Relaxed)) {
+            tracing::debug!(queue = self.number, "requests may have to wait for an answer: {error}");
         }
     }
 

@@ -71,7 +71,7 @@ impl<F: Filesystem> Mounted<F> {
     }
 
     pub fn with(fs: F, options: SessionOptions) -> Mounted<F> {
-        let transport = if over_uring() { Transport::Fastest } else { Transport::DevFuse };
+        let transport = if over_uring() { Transport::IoUring } else { Transport::DevFuse };
         let options = SessionOptions { transport, ..options };
         let _one_at_a_time = PARAMETER.lock();
         let _allowed = (over_uring() && uring_exists()).then(UringAllowed::new);

@@ -8,7 +8,14 @@ use rustix::{
     io::Errno,
 };
 
+use forebay_vfs::LockKeeper;
+
 use super::*;
+
+/// A mount that keeps the locks itself.
+fn lock_keeping() -> Mounted {
+    Mounted::with(VfsOptions { locks: LockKeeper::Vfs, ..VfsOptions::default() })
+}
 
 /// Another process that takes a lock on `path` by `flock(1)`'s library call, then ends.
 fn wait_in_background(path: &Path) -> Child {
@@ -17,7 +24,7 @@ fn wait_in_background(path: &Path) -> Child {
 
 #[test]
 fn flock_excludes_waits_and_ends_with_the_file() {
-    let mounted = Mounted::new();
+    let mounted = lock_keeping();
     let path = mounted.at("a");
     fs::write(&path, b"").unwrap();
     let holder = open(&path);
@@ -34,7 +41,7 @@ fn flock_excludes_waits_and_ends_with_the_file() {
 
 #[test]
 fn a_signal_ends_the_wait() {
-    let mounted = Mounted::new();
+    let mounted = lock_keeping();
     let path = mounted.at("a");
     fs::write(&path, b"").unwrap();
     let holder = open(&path);
@@ -50,7 +57,7 @@ fn a_signal_ends_the_wait() {
 #[test]
 #[allow(unsafe_code)]
 fn record_locks_are_of_the_process_and_of_the_open_file() {
-    let mounted = Mounted::new();
+    let mounted = lock_keeping();
     let path = mounted.at("a");
     fs::write(&path, b"0123456789").unwrap();
     let (first, second) = (open(&path), open(&path));
@@ -77,4 +84,24 @@ fn record_locks_are_of_the_process_and_of_the_open_file() {
     assert_eq!(lock(&third, libc::F_RDLCK, libc::F_OFD_SETLK).0, -1);
     drop(first);
     wait_until("the closed file's lock is gone", || lock(&third, libc::F_RDLCK, libc::F_OFD_SETLK).0 == 0);
+}
+
+#[test]
+fn locks_that_the_kernel_keeps_cost_nothing() {
+    let mounted = Mounted::new();
+    let path = mounted.at("a");
+    fs::write(&path, b"0123456789").unwrap();
+    let holder = open(&path);
+    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    let mut waiting = wait_in_background(&path);
+    let other = open(&path);
+    assert_eq!(flock(&other, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
+    drop((holder, other));
+    assert!(waiting.wait().unwrap().success());
+    mounted.costs_nothing(&["setlk", "setlkw", "getlk", "flush"], || {
+        let file = open(&path);
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    });
+    assert_eq!(mounted.requests("setlk") + mounted.requests("flush"), 0);
 }

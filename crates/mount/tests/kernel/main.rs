@@ -46,15 +46,19 @@ struct Mounted {
 
 impl Mounted {
     fn new() -> Mounted {
+        Mounted::with(VfsOptions::default())
+    }
+
+    fn with(options: VfsOptions) -> Mounted {
         let dir = tempfile::tempdir().unwrap();
         create(&dir.path().join("vol"), &CreateOptions::default()).unwrap();
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
-        Mounted::of(dir)
+        Mounted::of(dir, options)
     }
 
-    fn of(dir: tempfile::TempDir) -> Mounted {
+    fn of(dir: tempfile::TempDir, options: VfsOptions) -> Mounted {
         let volume = Volume::open(&dir.path().join("vol"), &OpenOptions::default()).unwrap();
-        let vfs = Arc::new(Vfs::new(volume, VfsOptions::default()));
+        let vfs = Arc::new(Vfs::new(volume, options));
         let mountpoint = dir.path().join("mnt");
         let options =
             MountOptions { allow_other: true, nosuid: false, nodev: false, ..MountOptions::default() };
@@ -62,6 +66,7 @@ impl Mounted {
         let stats = Arc::new(Stats::default());
         let serve = SessionOptions { observer: Some(stats.clone()), ..SessionOptions::default() };
         let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
+        fs.tell_accesses_by(session.notifier()).unwrap();
         let server = std::thread::spawn(move || session.run(fs, &serve));
         // Answered once the mount has begun, or failed if it does not.
         rustix::fs::statfs(&mountpoint).unwrap();
@@ -121,7 +126,7 @@ impl Mounted {
 
     /// Unmounts, closes the volume, opens and mounts it again.
     fn again(mut self) -> Mounted {
-        Mounted::of(self.stop())
+        Mounted::of(self.stop(), VfsOptions::default())
     }
 }
 

@@ -49,7 +49,11 @@ impl World {
         // Access times come from a clock of the test that is far ahead of the namespace's.
         clock.advance_ns(3_000_000_000_000_000_000);
         let shared: Arc<dyn Clock> = clock.clone();
-        World { vfs: Vfs::new(volume, VfsOptions { atime, clock: shared }), clock, dir }
+        World {
+            vfs: Vfs::new(volume, VfsOptions { atime, clock: shared, ..VfsOptions::default() }),
+            clock,
+            dir,
+        }
     }
 
     /// Closes the volume and opens it again.

@@ -8,6 +8,7 @@ pub(super) const CASES: &[Case] = &[
     ("utimens", utimens),
     ("utimens-rights", utimens_rights),
     ("times-of-files", times_of_files),
+    ("times-of-opened-files", times_of_opened_files),
     ("times-of-directories", times_of_directories),
     ("relatime", relatime),
     ("xattr", xattr),
@@ -88,7 +89,7 @@ fn times_of_files(s: &mut Script) {
         Op::RemoveXattr { path: "f".into(), name: "user.a".into() },
         Op::Rename { from: "f".into(), to: "f".into(), flags: 0 },
         Op::Stat { path: "f".into(), follow: true },
-        Op::Open { slot: 1, path: "f".into(), flags: O_RDONLY, mode: 0 },
+        Op::Open { slot: 1, path: "f".into(), flags: O_RDONLY | libc::O_NOATIME, mode: 0 },
         Op::Open { slot: 2, path: "f".into(), flags: O_RDWR | O_TRUNC, mode: 0 },
     ];
     for step in steps {
@@ -97,6 +98,11 @@ fn times_of_files(s: &mut Script) {
         s.changed("f");
     }
     s.tick().rename("f", "moved").open(3, "f", O_RDWR | O_CREAT).tick().close(3).changed("f");
+}
+
+/// Opened for reading and not read.
+fn times_of_opened_files(s: &mut Script) {
+    s.file("f", 100, 1).changed("f").tick().open(0, "f", O_RDONLY).changed("f");
 }
 
 fn times_of_directories(s: &mut Script) {
