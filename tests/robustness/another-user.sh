@@ -4,7 +4,7 @@
 # fusermount3 opens the device as the user. Where only root may, this case has a device of its own, in a mount namespace of its own.
 as_nobody() { setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; }
 if ! as_nobody test -w /dev/fuse && [ -z "${OWN_DEVICE:-}" ]; then
-  OWN_DEVICE=1 exec unshare --mount --propagation private bash "$0"
+  OWN_DEVICE=1 exec "$TESTS/own-mounts" bash "$0"
 fi
 own_device() { # MODE
   mountpoint -q "$SCRATCH/dev" || { mkdir "$SCRATCH/dev" && mount -t tmpfs none "$SCRATCH/dev"; }
