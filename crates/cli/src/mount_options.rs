@@ -20,6 +20,8 @@ pub struct MountFlags {
     pub nodev: bool,
     /// Nothing can be executed.
     pub noexec: bool,
+    /// ACLs have no effect.
+    pub noacl: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
     /// How requests travel.
@@ -142,6 +144,8 @@ impl MountFlags {
             ("defaults", None) => {
                 (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
             }
+            ("noacl", None) => self.noacl = true,
+            ("acl", None) => self.noacl = false,
             ("allow_other", None) => self.allow_other = true,
             ("transport", Some(name)) => self.transport = name.parse()?,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
         assert_eq!(parse("").unwrap(), MountFlags::default());
+        assert!(parse("noacl").unwrap().noacl && !parse("noacl,acl").unwrap().noacl);
         assert_eq!(parse("transport=dev_fuse").unwrap().transport, TransportChoice::DevFuse);
     }
 

@@ -130,10 +130,13 @@ impl Filesystem for VolumeFs {
     fn init(&self, _offer: &KernelOffer) -> Result<InitConfig> {
         let plain = InitConfig::default();
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
-        let capabilities = plain.capabilities.with(locks, self.vfs.lock_keeper() == LockKeeper::Vfs)
+        // A default ACL replaces the umask, which the kernel then must not apply.
+        let acls = Capabilities::POSIX_ACL | Capabilities::DONT_MASK;
+        let capabilities = plain
+            .capabilities
+            .with(locks, self.vfs.lock_keeper() == LockKeeper::Vfs)
+            .with(acls, self.vfs.has_acls())
             | Capabilities::EXPORT_SUPPORT
-            | Capabilities::DONT_MASK
-            | Capabilities::POSIX_ACL
             | Capabilities::SETXATTR_EXT
             | Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DO_READDIRPLUS

@@ -70,7 +70,7 @@ type Begun = (Session, Arc<VolumeFs>, Arc<Life>, control::Socket);
 fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Result<Begun, CliError> {
     let metrics = setup.metrics.map(bind).transpose()?;
     let volume = open(&setup)?;
-    let options = VfsOptions { atime: setup.flags.atime, ..VfsOptions::default() };
+    let options = VfsOptions { atime: setup.flags.atime, acls: !setup.flags.noacl, ..VfsOptions::default() };
     let vfs = Arc::new(Vfs::new(volume, options));
     let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
     let mut life = Life::new(vfs, setup.mountpoint.clone(), terms(&fs));
