@@ -33,6 +33,9 @@ pub mod null;
 pub mod protocol;
 pub mod types;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use errno::Errno;
 pub use fs::Filesystem;
 pub use init::{Agreed, InitConfig, KernelOffer};

@@ -1,5 +1,6 @@
 //! The operations.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -105,7 +106,7 @@ impl NullFs {
                 return Ok(());
             }
         }
-        for (position, entry) in dir.entries.range(offset + 1..) {
+        for (position, entry) in dir.entries.range((Bound::Excluded(offset), Bound::Unbounded)) {
             if !add(entry, *position) {
                 break;
             }
