@@ -14,7 +14,14 @@ use forebay_object::StoreUrl;
 use forebay_volume::{VolumeConfig, VolumePaths};
 use rustix::{fs::Access, io::Errno, process::geteuid};
 
-use crate::{args::MountArgs, error::CliError, mount_options::MountFlags, mounts, size::ByteSize};
+use crate::{
+    args::MountArgs,
+    control::{Client, ControlError},
+    error::CliError,
+    mount_options::MountFlags,
+    mounts,
+    size::ByteSize,
+};
 
 const DEVICE: &str = "/dev/fuse";
 const CACHE_SIZE_DEFAULT: ByteSize = ByteSize(10 << 30);
@@ -84,11 +91,8 @@ fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
     let resolved = forebay_fuse::resolve(path).map_err(failed)?;
     // Before anything that the server of a mount, which may hang, would have to answer.
     let taken = mounts::anything_on(&resolved).map_err(failed)?.filter(forebay_fuse::Mounted::is_fuse);
-    let metadata = fs::metadata(&resolved);
-    match (taken, metadata) {
-        (Some(_), Err(error)) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            Err(MountError::Stale(resolved).into())
-        }
+    match (taken, fs::metadata(&resolved)) {
+        (Some(_), _) if has_died(&resolved).map_err(failed)? => Err(MountError::Stale(resolved).into()),
         (Some(taken), _) => {
             let message = format!(
                 "mount point '{}' is busy: '{}' is mounted there; unmount it first, or choose another directory",
@@ -101,6 +105,13 @@ fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
         (None, Ok(found)) if found.is_dir() => Ok(resolved),
         (None, Ok(_)) => Err(MountError::NotADirectory(path.to_owned()).into()),
     }
+}
+
+/// Whether the process behind the FUSE mount there is gone. Of a volume's it is asked by its socket first: one that hangs is not waited for.
+fn has_died(mountpoint: &Path) -> io::Result<bool> {
+    let Some(mounted) = mounts::on(mountpoint)? else { return Ok(!mounts::answers(mountpoint)) };
+    let gone = matches!(Client::of_mount(&mounted), Err(ControlError::Gone(_)));
+    Ok(gone && !mounts::answers(mountpoint))
 }
 
 /// The kernel's device is there, and this process may mount.
