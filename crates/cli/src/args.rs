@@ -260,13 +260,14 @@ pub struct GcArgs {
 #[command(
     after_help = "Everything is written to a directory of the benchmark's own, which is removed at the end.
 
-Names of --size: stream-bytes, random-reads, random-writes, names, small-files, tree-files, tree-directories, many-files, \
+Names of --size: stream-bytes, random-reads, random-writes, names, small-files, synced-files, tree-files, tree-directories, many-files, \
 many-directories, many-jobs. The last three are of the workload `many`: files of 8 KiB.
 
 Examples:
   forebay bench /mnt/data --quick
   forebay bench /mnt/data --reference /var/tmp --json report.json --html report.html
   forebay bench /mnt/data --null --workload create --workload stat-warm
+  forebay bench /var/tmp --compare --json targets.json
   forebay bench /mnt/data --workload many --size many-files=1000000 --size many-directories=1000"
 )]
 pub struct BenchArgs {
@@ -279,6 +280,9 @@ pub struct BenchArgs {
     /// Compare with a do-nothing file system over the same kernel interface, with the target's terms of caching
     #[arg(long)]
     pub null: bool,
+    /// Make a volume in the directory, which is on a local disk, and measure every target of this file system beside its reference
+    #[arg(long, conflicts_with_all = ["null", "reference", "workloads", "jobs", "html"])]
+    pub compare: bool,
     /// Concurrent jobs, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub jobs: usize,

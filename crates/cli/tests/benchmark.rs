@@ -47,7 +47,7 @@ fn every_workload_is_compared_with_a_file_system_that_does_nothing() {
     // What is read back is checked by the benchmark: wrong bytes would end it with an error.
     let report = report(&bed, &["--null", "--jobs", "2"]);
     let results = report["results"].as_array().unwrap();
-    assert_eq!(results.len(), 19);
+    assert_eq!(results.len(), 21);
     for result in results {
         let name = result["workload"].as_str().unwrap();
         if ["stat-cold", "list-cold"].contains(&name) {

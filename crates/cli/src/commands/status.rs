@@ -149,18 +149,40 @@ fn kind(status: &Value) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-fn for_people(status: &Value) -> String {
-    let text = |key: &str| match &status[key] {
+/// A string or number of the status, as text.
+fn text_of(status: &Value, key: &str) -> Option<String> {
+    match &status[key] {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
-    };
+    }
+}
+
+/// What there is, with commas between.
+fn join(words: &[Option<String>]) -> Option<String> {
+    let words: Vec<String> = words.iter().flatten().cloned().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+fn label(text: Option<String>, label: &str) -> Option<String> {
+    text.map(|text| format!("{text} {label}"))
+}
+
+/// What the store does not have yet.
+fn dirty(status: &Value) -> Option<String> {
     let bytes = |key: &str| status[key].as_u64().map(human);
-    let join = |words: &[Option<String>]| -> Option<String> {
-        let words: Vec<String> = words.iter().flatten().cloned().collect();
-        (!words.is_empty()).then(|| words.join(", "))
-    };
-    let label = |text: Option<String>, label: &str| text.map(|text| format!("{text} {label}"));
+    let is_dirty = status["dirty_bytes"] != 0;
+    let segments = if status["dirty_segments"] == 1 { "segment" } else { "segments" };
+    join(&[
+        bytes("dirty_bytes"),
+        label(bytes("journal_bytes").filter(|_| is_dirty), "of it in the journal"),
+        label(text_of(status, "dirty_segments").filter(|_| is_dirty), segments),
+    ])
+}
+
+fn for_people(status: &Value) -> String {
+    let text = |key: &str| text_of(status, key);
+    let bytes = |key: &str| status[key].as_u64().map(human);
     let read_only = status["read_only"].as_bool().unwrap_or(false).then(|| "read-only".to_owned());
     let mounted = text("mountpoint").map(|place| match (text("pid"), text("state")) {
         (Some(pid), Some(state)) if state != "mounted" => format!("{place} (process {pid}, {state})"),
@@ -178,20 +200,7 @@ fn for_people(status: &Value) -> String {
         ("store", text("store")),
         ("kind", kind(status)),
         ("in use", in_use(status)),
-        (
-            "dirty",
-            join(&[
-                bytes("dirty_bytes"),
-                label(bytes("journal_bytes").filter(|_| status["dirty_bytes"] != 0), "of it in the journal"),
-                label(
-                    text("dirty_segments").filter(|_| status["dirty_bytes"] != 0),
-                    match status["dirty_segments"].as_u64() {
-                        Some(1) => "segment",
-                        _ => "segments",
-                    },
-                ),
-            ]),
-        ),
+        ("dirty", dirty(status)),
         ("on this disk", local),
         (
             "objects",

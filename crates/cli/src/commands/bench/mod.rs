@@ -1,16 +1,14 @@
 //! `forebay bench`
 
+mod compare;
+mod null;
+
 use std::{
     collections::BTreeMap,
     fs, io,
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitCode, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
+    path::Path,
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use forebay_bench::{Plan, Probe, Progress, Report};
@@ -19,18 +17,19 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
     args::BenchArgs,
+    commands::bench::null::NullMount,
     control::{Client, Left},
-    daemon::IO_URING,
     error::CliError,
     logging,
     mounts::{self, Mounted},
     output,
 };
 
-const NULL_PATIENCE: Duration = Duration::from_secs(30);
-
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     logging::start_command();
+    if args.compare {
+        return compare::run(args);
+    }
     let mut plan = Plan::new(&args.target, args.quick);
     plan.jobs = args.jobs;
     plan.rounds = args.rounds.unwrap_or(plan.rounds);
@@ -43,32 +42,35 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     }
     plan.target_probe = probe(&args.target)?;
     let null = if args.null { Some(NullMount::start(&args.target)?) } else { None };
-    plan.reference = null.as_ref().map(|null| null.dir.clone()).or_else(|| args.reference.clone());
+    plan.reference = null.as_ref().map(|null| null.dir().to_owned()).or_else(|| args.reference.clone());
     plan.reference_probe = match (&null, &args.reference) {
-        (Some(null), _) => Probe { pid: Some(null.child.id()), forgets_data: true, ..Probe::default() },
+        (Some(null), _) => null.probe(),
         (None, Some(reference)) => probe(reference)?,
         (None, None) => Probe::default(),
     };
-    plan.command = std::env::args().collect::<Vec<_>>().join(" ");
-    plan.version = env!("CARGO_PKG_VERSION").to_owned();
-    plan.commit = option_env!("FOREBAY_COMMIT").map(str::to_owned);
-    let stop = Arc::new(AtomicBool::new(false));
-    plan.stop = Some(Arc::clone(&stop));
-    listen(&stop)?;
+    sign(&mut plan);
+    plan.stop = Some(stopped_by_signals()?);
     let report = forebay_bench::run(&plan, &Progress::stderr());
     drop(null);
     write(args, &report?)
 }
 
-/// The first signal ends the benchmark after the step that runs, the second one at once.
-fn listen(stop: &Arc<AtomicBool>) -> Result<(), CliError> {
+/// What program this is, for the report.
+fn sign(plan: &mut Plan) {
+    plan.command = std::env::args().collect::<Vec<_>>().join(" ");
+    plan.version = env!("CARGO_PKG_VERSION").to_owned();
+    plan.commit = option_env!("FOREBAY_COMMIT").map(str::to_owned);
+}
+
+/// Raised by the first signal, which ends the benchmark after the step that runs; the second one ends it at once.
+fn stopped_by_signals() -> Result<Arc<AtomicBool>, CliError> {
+    let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        let listening = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(stop)));
+        let listening = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)));
         listening.map_err(|error| CliError::Told(format!("cannot listen to signals: {error}")))?;
     }
-    debug_assert!(!stop.load(Ordering::Relaxed));
-    Ok(())
+    Ok(stop)
 }
 
 fn write(args: &BenchArgs, report: &Report) -> Result<ExitCode, CliError> {
@@ -111,10 +113,18 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
         let _: bool = ask(&observed, "settle")?;
         let status: Value = ask(&observed, "status")?;
         let figure = |key: &str| Some((key.to_owned(), status[key].as_f64()?));
-        Ok(["objects", "stored_bytes", "garbage_bytes", "metadata_bytes", "live_bytes", "segments"]
-            .into_iter()
-            .filter_map(figure)
-            .collect())
+        Ok([
+            "objects",
+            "stored_bytes",
+            "garbage_bytes",
+            "metadata_bytes",
+            "live_bytes",
+            "segments",
+            "journal_syncs",
+        ]
+        .into_iter()
+        .filter_map(figure)
+        .collect())
     };
     Ok(Probe {
         pid: Some(pid),
@@ -138,76 +148,4 @@ fn requests(stats: &Value) -> BTreeMap<String, u64> {
 
 fn ask<T: serde::de::DeserializeOwned>(mounted: &Mounted, request: &str) -> io::Result<T> {
     Client::of_mount(mounted).and_then(|client| client.ask(request)).map_err(io::Error::other)
-}
-
-/// The do-nothing file system, mounted for as long as this lives.
-struct NullMount {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl NullMount {
-    /// Mounts it on the terms of the target, where that is a Forebay mount.
-    fn start(target: &Path) -> Result<NullMount, CliError> {
-        let dir = std::env::temp_dir().join(format!("forebay-null-{}", std::process::id()));
-        fs::create_dir(&dir).map_err(CliError::io("make", &dir))?;
-        let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
-        let mut command = Command::new(&program);
-        command.arg("null-mount").arg(&dir);
-        if let Some(mounted) = volume_of(target)? {
-            let status: Value = Client::of_mount(&mounted)?.ask("status")?;
-            let terms = &status["terms"];
-            for (option, key) in [
-                ("--lifetime-ms", "lifetime_ms"),
-                ("--capabilities", "capabilities"),
-                ("--open-flags", "open_flags"),
-                ("--dir-flags", "dir_flags"),
-                ("--read-ahead-kb", "read_ahead_kb"),
-            ] {
-                command.arg(option).arg(terms[key].to_string());
-            }
-            if status["transport"] == IO_URING {
-                command.arg("--io-uring");
-            }
-        }
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        let child = match spawned {
-            Ok(child) => child,
-            Err(error) => {
-                drop(fs::remove_dir(&dir));
-                return Err(CliError::io("start", &program)(error));
-            }
-        };
-        let mut null = NullMount { child, dir };
-        null.wait()?;
-        Ok(null)
-    }
-
-    fn wait(&mut self) -> Result<(), CliError> {
-        let deadline = Instant::now() + NULL_PATIENCE;
-        loop {
-            if forebay_fuse::is_mounted(&self.dir).map_err(CliError::io("look at", &self.dir))? {
-                return fs::metadata(&self.dir).map(drop).map_err(CliError::io("look at", &self.dir));
-            }
-            let ended =
-                self.child.try_wait().map_err(CliError::io("wait for the file system on", &self.dir))?;
-            if ended.is_some() || Instant::now() > deadline {
-                let dir = self.dir.display();
-                return Err(CliError::Told(format!("the do-nothing file system was not mounted on '{dir}'")));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for NullMount {
-    fn drop(&mut self) {
-        if forebay_fuse::unmount(&self.dir, true).is_err() {
-            drop(self.child.kill());
-        }
-        drop(self.child.wait());
-        if let Err(error) = fs::remove_dir(&self.dir) {
-            tracing::warn!("cannot remove '{}': {error}", self.dir.display());
-        }
-    }
 }
