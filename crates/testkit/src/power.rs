@@ -28,6 +28,7 @@ pub mod place;
 mod rich;
 pub mod rng;
 pub mod sparse;
+mod slow;
 pub mod target;
 mod worker;
 pub mod workload;

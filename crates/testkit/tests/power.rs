@@ -43,6 +43,7 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         environment: Vec::new(),
         output: place.path().join("output"),
     };
+        mount_options: Vec::new(),
     let plan = Plan { seed, threads: 3, steps: 25, stream_bytes: 2 << 20, rich: false };
     Life {
         program,
@@ -56,6 +57,7 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         room: None,
     }
 }
+        slow: false,
 
 fn report(name: &str, seed: u64, outcome: &Outcome) -> usize {
     say(&format!(

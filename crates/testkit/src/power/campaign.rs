@@ -20,6 +20,7 @@ use super::history::{Clock, History, Moment};
 use super::image::Image;
 use super::layer::Layer;
 use super::rng::Rng;
+use super::slow::slow_below;
 use super::target::Mounted;
 use super::workload::{Crew, Plan};
 
@@ -53,6 +54,8 @@ pub struct Life {
     pub object: bool,
     /// Whether everything is sealed, stored, checkpointed and compacted all the time while the workload runs.
     pub busy: bool,
+    /// Whether syncs in the store take 20 ms, so that it has something to do at many more points.
+    pub slow: bool,
     /// Bytes that the disk has room for beyond the new volume; none for as many as are wanted.
     pub room: Option<u64>,
 }
@@ -299,7 +302,12 @@ impl Life {
 
     pub(super) fn layer(&self, disk: Arc<Disk>, name: &str) -> Result<Layer, Trouble> {
         let path = self.directory(name)?;
-        Layer::mount(disk, &path).map_err(Trouble::io("mount the emulated disk on", &path))
+        let mounted = match (self.slow, self.store) {
+            (false, _) => Layer::mount(disk, &path),
+            (true, StoreAt::Inside) => Layer::mount_with(disk, &path, slow_below("vol/objects")),
+            (true, _) => Layer::mount_with(disk, &path, slow_below(BUCKET)),
+        };
+        mounted.map_err(Trouble::io("mount the emulated disk on", &path))
     }
 
     /// Lays the first image that broke a promise aside, to be looked at.
