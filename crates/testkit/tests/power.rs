@@ -7,12 +7,15 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_testkit::power::campaign::{Life, Outcome, StoreAt};
-use forebay_testkit::power::cut::{Fill, Names, Rules};
+use forebay_testkit::power::cut::{Cutter, Fill, Names, Rules};
 use forebay_testkit::power::daemon::{Program, Trouble};
+use forebay_testkit::power::disk::Disk;
+use forebay_testkit::power::layer::Layer;
 use forebay_testkit::power::place::Place;
+use forebay_testkit::power::rng::Rng;
 use forebay_testkit::power::workload::Plan;
 
 const STRICT: Rules = Rules { names: Names::Strict, fill: Fill::ZerosOrNoise };
@@ -196,6 +199,37 @@ fn what_forebay_leaves_out_is_found() -> Result<(), Trouble> {
         let told = found.and_then(|finding| finding.told.into_iter().next());
         assert!(told.is_some(), "nothing was found with {point} left out");
         say(&format!("without {point}: {}", told.unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// What `create` and a recovery have made is there after a cut right after they said so, with the name of its directory.
+#[test]
+fn a_new_volume_is_there_once_that_was_said() -> Result<(), Trouble> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(binary) = product() else { return Ok(()) };
+    let place = Place::new("new")?;
+    let program = life(&binary, &place, "new", 1).program;
+    let root = place.path().join("disk");
+    std::fs::create_dir_all(&root).map_err(Trouble::io("create directory", &root))?;
+    let layer = Layer::mount(Arc::new(Disk::default()), &root).map_err(Trouble::io("mount on", &root))?;
+    program.create(&root.join("made"), Some(&root.join("bucket")))?;
+    let made = layer.disk().points();
+    program.recover(&root.join("recovered"), &root.join("bucket"), None)?;
+    let recovered = layer.disk().points();
+    let log = layer.disk().log();
+    layer.unmount().map_err(Trouble::io("unmount", &root))?;
+    for (point, name, others) in [(made, "made", &[][..]), (recovered, "recovered", &["made"])] {
+        let images = (0..20).map(|seed| Cutter::new(&log, STRICT).image(point, &mut Rng::new(seed)));
+        let lost = images.filter(|image| !image.has_name(&format!("{name}/forebay.volume"))).count();
+        assert_eq!(lost, 0, "of 20 cuts so many left no volume '{name}'");
+        let image = Cutter::new(&log, STRICT).image(point, &mut Rng::new(20));
+        image.write_to(&root).map_err(Trouble::io("lay out an image in", &root))?;
+        program.fsck(&root.join(name))?;
+        for dir in ["bucket", name].iter().chain(others) {
+            let dir = root.join(dir);
+            std::fs::remove_dir_all(&dir).map_err(Trouble::io("remove", &dir))?;
+        }
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     OpenOptions, Volume, VolumeConfig, VolumePaths,
-    create::{clear, make_lock_file, store_options, sync_tree, vacant},
+    create::{clear, make_lock_file, store_options, sync_name, sync_tree, vacant},
     error::{VolumeError, io_error},
     open::{Takeover, keys, write_epoch},
     remote::{self, CONFIG, OWNER, Owner, Remote, Successor},
@@ -126,6 +126,7 @@ fn fill(
 }
 
 /// Opens the store and reads what the volume is.
+    sync_name(root)?;
 fn look(url: &StoreUrl, options: &RecoverOptions) -> Result<(ObjectStore, VolumeConfig), VolumeError> {
     let place = Path::new(CONFIG);
     let open = |endpoint: &Option<String>, region: &Option<String>| match &options.store {
