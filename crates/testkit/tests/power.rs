@@ -43,10 +43,10 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
     let program = Program {
         binary: binary.to_owned(),
         create_options: Vec::new(),
+        mount_options: Vec::new(),
         environment: Vec::new(),
         output: place.path().join("output"),
     };
-        mount_options: Vec::new(),
     let plan = Plan { seed, threads: 3, steps: 25, stream_bytes: 2 << 20, rich: false };
     Life {
         program,
@@ -57,10 +57,10 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         store: StoreAt::Inside,
         object: false,
         busy: false,
+        slow: false,
         room: None,
     }
 }
-        slow: false,
 
 fn report(name: &str, seed: u64, outcome: &Outcome) -> usize {
     say(&format!(
