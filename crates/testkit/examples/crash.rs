@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Words: `strict` or `ordered`, how names become durable; `beside` or `apart`, a store in another directory of the same disk or on another
-//! disk; `object`, the class; `busy`, with `gc` all the time; `slow`, a store whose syncs take 20 ms; `full`, on a disk
+//! disk; `object`, the class; `busy`, with `gc` all the time; `slow`, a store whose syncs take 20 ms; `deep`, up to
+//! three more cuts after each; `full`, on a disk
 //! that becomes full; `auto`, `io_uring` or `dev_fuse`, the transport of each mount (else as it is without the option).
 //!
 //! `power`: LIVES lives from SEED on, the power cut at POINTS points of each. `kill`: KILLS lives that end by `kill -9`.
@@ -34,7 +35,7 @@ const FULL: u64 = 72 << 20;
 /// Words that stand for the mount option `transport`.
 const TRANSPORTS: [&str; 3] = ["auto", "io_uring", "dev_fuse"];
 
-const USAGE: &str = "usage: crash power|pair|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered|beside|apart|object|busy|slow|full|auto|io_uring|dev_fuse ...] [-- CREATE OPTIONS]";
+const USAGE: &str = "usage: crash power|pair|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered|beside|apart|object|busy|slow|deep|full|auto|io_uring|dev_fuse ...] [-- CREATE OPTIONS]";
 
 fn main() -> ExitCode {
     match run() {
@@ -59,6 +60,7 @@ struct Arguments {
     object: bool,
     busy: bool,
     slow: bool,
+    deep: bool,
     room: Option<u64>,
     create_options: Vec<String>,
     mount_options: Vec<String>,
@@ -76,7 +78,7 @@ fn arguments() -> Result<Arguments, Failure> {
     let (points, words) = if mode == "kill" { (0, 5) } else { (number(5)?, 6) };
     let words = own.get(words..).unwrap_or_default();
     let transport = |word: &&String| TRANSPORTS.contains(&word.as_str());
-    let known = ["strict", "ordered", "beside", "apart", "object", "busy", "slow", "full"];
+    let known = ["strict", "ordered", "beside", "apart", "object", "busy", "slow", "deep", "full"];
     if let Some(unknown) = words.iter().find(|word| !known.contains(&word.as_str()) && !transport(word)) {
         return Err(format!("'{unknown}' is no word that is known here; {USAGE}").into());
     }
@@ -98,6 +100,7 @@ fn arguments() -> Result<Arguments, Failure> {
         object: has("object"),
         busy: has("busy"),
         slow: has("slow"),
+        deep: has("deep"),
         room: has("full").then_some(FULL),
         create_options,
         mount_options: words.iter().filter(transport).map(|word| format!("transport={word}")).collect(),
@@ -126,6 +129,7 @@ fn run() -> Result<bool, Failure> {
         },
         rounds: 3,
         fsck_every: 10,
+        again_every: if arguments.deep { 1 } else { 6 },
         store: arguments.store,
         object: arguments.object,
         busy: arguments.busy,

@@ -54,6 +54,7 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         plan,
         rounds: 2,
         fsck_every: 5,
+        again_every: 6,
         store: StoreAt::Inside,
         object: false,
         busy: false,

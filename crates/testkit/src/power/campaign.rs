@@ -48,6 +48,8 @@ pub struct Life {
     pub rounds: u32,
     /// Every how many crashes `fsck` runs; 0 for never.
     pub fsck_every: u64,
+    /// Every how many cuts the power goes up to three times more, while the volume is recovered and worked on; 0 for never.
+    pub again_every: u64,
     /// Where the store is.
     pub store: StoreAt,
     /// Whether what is synced is in the store: class `object`.
@@ -118,7 +120,8 @@ impl Life {
                 image,
             };
             let fate = self.fate(&mut wreck, (&log, first, point), rules, &mut rng);
-            let depth = if nth % 6 == 0 { rng.between(1, 3) } else { 0 };
+            let again = self.again_every > 0 && nth % self.again_every == 0;
+            let depth = if again { rng.between(1, 3) } else { 0 };
             let (kept, crash) = (wreck.image.clone(), Crash { life: self, at: &at, nth });
             let told = if depth > 0 {
                 crash.judge_again(wreck, depth, rules, &mut rng)?
