@@ -273,7 +273,7 @@ impl Started {
         let staged = recovered.iter().map(|stream| stream.segment.0);
         let rows = ns.known_segments().into_iter().map(|id| id.0);
         if let Some(highest) = files.chain(staged).chain(rows).chain([restored.highest]).max() {
-            ns.numbers_taken(highest, 0);
+            ns.numbers_taken(highest, restored.highest_object);
         }
         let next = |numbers: &Arc<AtomicU64>| -> Box<dyn Fn() -> SegmentId + Send + Sync> {
             let numbers = Arc::clone(numbers);
