@@ -20,7 +20,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::session::Line;
+use crate::session::{Line, WeakLine};
 
 const GROUP: u8 = 229;
 const OPEN: Opcode = opcode::write::<BackingMap>(GROUP, 1);
@@ -52,12 +52,12 @@ pub fn is_held_elsewhere(file: impl AsFd) -> Result<bool, Errno> {
 /// Registers files with a mount's connection. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct BackingFiles {
-    line: Line,
+    line: WeakLine,
 }
 
 impl BackingFiles {
-    pub(crate) fn new(line: Line) -> BackingFiles {
-        BackingFiles { line }
+    pub(crate) fn new(line: &Line) -> BackingFiles {
+        BackingFiles { line: line.downgrade() }
     }
 
     /// Hands a file to the kernel, which keeps it open until the registration and all opens answered with it are gone.
@@ -67,7 +67,7 @@ impl BackingFiles {
     /// `EPERM` without the capability or the agreement, `ELOOP` if the file's file system is stacked itself,
     /// `EINVAL` or `ENOTSUP` if the file is not one that can be read this way, `ENOTCONN` when the mount has ended.
     pub fn register(&self, file: impl AsFd) -> Result<Backing, Errno> {
-        let device = self.line.device();
+        let device = self.line.device().ok_or(Errno::ENOTCONN)?;
         let map = BackingMap { fd: file.as_fd().as_raw_fd(), flags: 0, padding: 0 };
         let id = open(device.as_fd(), map).map_err(|error| match error {
             Os::NODEV | Os::CONNABORTED => Errno::ENOTCONN,

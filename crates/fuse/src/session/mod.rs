@@ -218,7 +218,7 @@ impl Session {
 
     /// What registers files that the kernel reads by itself; works once the mount has begun.
     pub fn backing_files(&self) -> BackingFiles {
-        BackingFiles::new(self.line.clone())
+        BackingFiles::new(&self.line)
     }
 
     /// Serves until the file system is unmounted (or its connection aborted), and returns when all requests in flight
