@@ -140,23 +140,8 @@ impl Volume {
             }
             None => None,
         };
-        let directory = options.store.is_none() && matches!(store.url(), StoreUrl::File(_));
-        let in_files = directory && (config.store.is_none() || options.cache_dir.is_none());
-        let objects = Arc::new(match (&config.store, options.cache_size) {
-            _ if in_files => ObjectReader::by_files(&store),
-            (None, _) | (_, 0) => ObjectReader::uncached(&store),
-            (Some(_), size) => {
-                let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
-                ObjectReader::cached(&store, config.id, &dir, size)?
-            }
-        });
-        let assembled = match config.encryption == Encryption::None || options.assemble_decrypted {
-            true => {
-                let beside = options.cache_dir.clone().unwrap_or_else(|| paths.root.clone());
-                Assembled::open(beside.join("assembled"), options.assembled_size)?
-            }
-            false => None,
-        };
+        let objects = Arc::new(objects(&config, &paths, options, &store)?);
+        let assembled = Assembled::open(&config, &paths, options)?;
         let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
         let ahead = ReadAhead::new(objects.read_ahead_limit());
         let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
@@ -250,6 +235,25 @@ impl Volume {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What reads the store: by its files, or through a cache on disk where it is elsewhere.
+fn objects(
+    config: &VolumeConfig,
+    paths: &VolumePaths,
+    options: &OpenOptions,
+    store: &ObjectStore,
+) -> Result<ObjectReader, VolumeError> {
+    let directory = options.store.is_none() && matches!(store.url(), StoreUrl::File(_));
+    let in_files = directory && (config.store.is_none() || options.cache_dir.is_none());
+    Ok(match (&config.store, options.cache_size) {
+        _ if in_files => ObjectReader::by_files(store),
+        (None, _) | (_, 0) => ObjectReader::uncached(store),
+        (Some(_), size) => {
+            let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
+            ObjectReader::cached(store, config.id, &dir, size)?
+        }
+    })
 }
 
 /// Removes objects that were being put together when the process stopped; their segments are still there.

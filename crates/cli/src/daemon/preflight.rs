@@ -14,7 +14,14 @@ use forebay_object::StoreUrl;
 use forebay_volume::{VolumeConfig, VolumePaths};
 use rustix::{fs::Access, io::Errno, process::geteuid};
 
-use crate::{args::MountArgs, error::CliError, mount_options::MountFlags, mounts, size::ByteSize};
+use crate::{
+    args::MountArgs,
+    error::CliError,
+    mount_options::MountFlags,
+    mounts,
+    passthrough::{Passthrough, Wish},
+    size::ByteSize,
+};
 
 const DEVICE: &str = "/dev/fuse";
 const CACHE_SIZE_DEFAULT: ByteSize = ByteSize(10 << 30);
@@ -33,6 +40,7 @@ pub(crate) struct Setup {
     pub(crate) flags: MountFlags,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) cache_size: ByteSize,
+    pub(crate) passthrough: Passthrough,
     pub(crate) metrics: Option<SocketAddr>,
     /// The log that was asked for.
     pub(crate) log: Option<PathBuf>,
@@ -48,6 +56,13 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         return Err(CliError::Usage(message));
     }
     let config = VolumeConfig::read(&args.volume)?;
+    let wish = Wish {
+        size: args.passthrough_size.or(flags.passthrough_size),
+        plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
+        read_only: flags.read_only,
+        cache_size,
+    };
+    let passthrough = Passthrough::new(&wish, &config, forebay_fuse::may_pass_through())?;
     let volume = fs::canonicalize(&args.volume).map_err(CliError::io("find", &args.volume))?;
     let mountpoint = mount_point(&args.mountpoint)?;
     may_mount(&mountpoint)?;
@@ -66,7 +81,7 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         usable_cache(dir)?;
     }
     let metrics = args.metrics.or(flags.metrics);
-    Ok(Setup { volume, config, mountpoint, flags, cache_dir, cache_size, metrics, log })
+    Ok(Setup { volume, config, mountpoint, flags, cache_dir, cache_size, passthrough, metrics, log })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {

@@ -30,14 +30,17 @@ use std::{
     time::Duration,
 };
 
-use forebay_types::Ino;
+use forebay_types::{Encryption, Ino};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
 pub use plain::PlainFile;
 use table::Table;
 
-use crate::{Volume, error::VolumeError, error::io_error};
+use crate::{
+    OpenOptions, Volume, VolumeConfig, VolumePaths,
+    error::{VolumeError, io_error},
+};
 
 /// Files below this are read from the page cache or by requests: they are not worth a file of their own.
 pub const ASSEMBLED_MIN: u64 = 1 << 20;
@@ -140,11 +143,18 @@ impl Drop for AssembledLease {
 }
 
 impl Assembled {
-    /// None where `capacity` does not even take the smallest file.
-    pub(crate) fn open(dir: PathBuf, capacity: u64) -> Result<Option<Assembled>, VolumeError> {
-        if capacity < ASSEMBLED_MIN {
+    /// None where there are to be none, or not even the smallest file has room.
+    pub(crate) fn open(
+        config: &VolumeConfig,
+        paths: &VolumePaths,
+        options: &OpenOptions,
+    ) -> Result<Option<Assembled>, VolumeError> {
+        let capacity = options.assembled_size;
+        let allowed = config.encryption == Encryption::None || options.assemble_decrypted;
+        if capacity < ASSEMBLED_MIN || !allowed {
             return Ok(None);
         }
+        let dir = options.cache_dir.as_ref().unwrap_or(&paths.root).join("assembled");
         std::fs::create_dir_all(&dir).map_err(io_error("make the directory", &dir))?;
         Ok(Some(Assembled {
             dir,
