@@ -165,6 +165,34 @@ fn a_change_withdraws_what_nobody_has() {
 }
 
 #[test]
+fn a_change_while_it_is_assembled_is_not_missed() {
+    let world = World::new(32 * MIB);
+    let ino = world.make("a", &pattern(6 * MIB));
+    let mut kept = 0;
+    for round in 0..20_u64 {
+        (0..2).for_each(|_| world.volume.opened_for_reading(ino, world.size(ino)));
+        std::thread::scope(|scope| {
+            let assembling = scope.spawn(|| world.volume.assemble_round());
+            let mut at = round;
+            while round % 2 == 1 && !assembling.is_finished() {
+                at = (at + 700_001) % (6 * MIB as u64);
+                world.write(ino, at, &[round as u8; 3000]);
+            }
+            assembling.join().unwrap();
+        });
+        if let Some(lease) = world.volume.lease_assembled(ino) {
+            kept += 1;
+            world.check(&lease, ino);
+            world.write(ino, round, b"seen");
+            world.check(&lease, ino);
+        }
+        world.write(ino, 0, b"so that it leaves");
+    }
+    let status = world.status();
+    assert!(kept > 0 && status.given_up > 0, "{kept} kept, {status:?}");
+}
+
+#[test]
 fn the_budget_holds_and_leases_wait() {
     let world = World::new(7 * MIB);
     let inodes: Vec<Ino> = (0..4).map(|index| world.make(&index.to_string(), &pattern(3 * MIB))).collect();
