@@ -113,7 +113,7 @@ pub struct CreateArgs {
 #[command(
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
-where it is not; dev_fuse: never), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
+where it is not; dev_fuse: never), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Examples:
@@ -142,6 +142,13 @@ pub struct MountArgs {
     /// What the cache may take on disk, at least 16MiB [default: 10GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<ByteSize>,
+    /// What large files that are read again may take on disk, so that the kernel reads them by itself; 0: none [default: with -o ro a
+    /// quarter of --cache-size, otherwise 0]
+    #[arg(long, value_name = "SIZE")]
+    pub passthrough_size: Option<ByteSize>,
+    /// Allow that for an encrypted volume: plain text of such files is on the cache's disk while the mount lasts
+    #[arg(long)]
+    pub passthrough_plaintext: bool,
     /// Serve Prometheus metrics on this address, such as 127.0.0.1:9187, under /metrics
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,

@@ -30,6 +30,10 @@ pub struct MountFlags {
     pub cache_dir: Option<PathBuf>,
     /// `cache_size=`.
     pub cache_size: Option<ByteSize>,
+    /// `passthrough_size=`.
+    pub passthrough_size: Option<ByteSize>,
+    /// `passthrough_plaintext`.
+    pub passthrough_plaintext: bool,
     /// `metrics=`.
     pub metrics: Option<SocketAddr>,
     /// `log=`.
@@ -150,9 +154,11 @@ impl MountFlags {
             ("transport", Some(name)) => self.transport = name.parse()?,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
+            ("passthrough_plaintext", None) => self.passthrough_plaintext = true,
+            ("passthrough_size", Some(size)) => self.passthrough_size = Some(value_of(name, size)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
-            ("transport" | "cache_dir" | "log" | "cache_size" | "metrics", None) => {
+            ("transport" | "cache_dir" | "log" | "cache_size" | "passthrough_size" | "metrics", None) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));
             }
             ("sync" | "dirsync", None) => {

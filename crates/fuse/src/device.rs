@@ -49,6 +49,10 @@ impl Device {
         Device { fd }
     }
 
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     pub(crate) fn raw(&self) -> i32 {
         self.fd.as_raw_fd()
     }

@@ -15,7 +15,7 @@ use crate::{
     error::CliError,
     logging,
     mounts::{self, Mounted},
-    output,
+    output, passthrough,
     progress::Waiting,
     size::human,
 };
@@ -149,6 +149,20 @@ fn kind(status: &Value) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
+/// What goes wrong, and what went wrong lately.
+fn complaints(status: &Value) -> Vec<(&'static str, Option<String>)> {
+    let mut rows = Vec::new();
+    for trouble in status["troubles"].as_array().into_iter().flatten() {
+        let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
+        rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
+    }
+    for error in status["last_errors"].as_array().into_iter().flatten() {
+        let (message, ago) = (error["message"].as_str().unwrap_or_default(), time(&error["ago_s"]));
+        rows.push(("last error", Some(format!("{message} ({ago} ago)"))));
+    }
+    rows
+}
+
 /// A string or number of the status, as text.
 fn text_of(status: &Value, key: &str) -> Option<String> {
     match &status[key] {
@@ -222,6 +236,7 @@ fn for_people(status: &Value) -> String {
             ]),
         ),
         ("disk cache", disk_cache(&status["cache"])),
+        ("passthrough", passthrough::line(&status["passthrough"])),
         ("open handles", text("open_handles")),
         (
             "requests by",
@@ -232,14 +247,7 @@ fn for_people(status: &Value) -> String {
         ("store error", text("store_error")),
         ("error", text("error")),
     ];
-    for trouble in status["troubles"].as_array().into_iter().flatten() {
-        let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
-        rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
-    }
-    for error in status["last_errors"].as_array().into_iter().flatten() {
-        let (message, ago) = (error["message"].as_str().unwrap_or_default(), time(&error["ago_s"]));
-        rows.push(("last error", Some(format!("{message} ({ago} ago)"))));
-    }
+    rows.extend(complaints(status));
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()
 }

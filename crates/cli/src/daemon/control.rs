@@ -165,6 +165,7 @@ pub(super) fn status(life: &Life) -> Value {
         "store_error": error,
         "last_errors": logging::last_errors(),
         "terms": life.terms,
+        "passthrough": life.passthrough.status(&life.fs),
         "transport": life.transport.get().map(|way| way.name),
         "transport_advice": life.transport.get().map(|way| &way.advice),
         "version": env!("CARGO_PKG_VERSION"),

@@ -9,12 +9,12 @@ use std::{
 };
 
 use forebay_fuse::{Transport, uring_advice};
-use forebay_mount::Stats;
+use forebay_mount::{Stats, VolumeFs};
 use forebay_vfs::Vfs;
 use forebay_volume::Volume;
 use serde::Serialize;
 
-use crate::control::Left;
+use crate::{control::Left, passthrough::Passthrough};
 
 /// How the kernel caches what the mount tells it, so that a do-nothing file system can be mounted on the same terms.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -83,6 +83,8 @@ struct State {
 pub(crate) struct Life {
     pub(crate) volume: Arc<Volume>,
     pub(crate) vfs: Arc<Vfs>,
+    pub(crate) fs: Arc<VolumeFs>,
+    pub(crate) passthrough: Passthrough,
     pub(crate) stats: Arc<Stats>,
     pub(crate) mountpoint: PathBuf,
     pub(crate) log: Option<PathBuf>,
@@ -96,10 +98,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub(crate) fn new(vfs: Arc<Vfs>, mountpoint: PathBuf, terms: Terms) -> Life {
+    pub(crate) fn new(fs: &Arc<VolumeFs>, mountpoint: PathBuf, terms: Terms) -> Life {
         Life {
-            volume: Arc::clone(vfs.volume()),
-            vfs,
+            volume: Arc::clone(fs.vfs().volume()),
+            vfs: Arc::clone(fs.vfs()),
+            fs: Arc::clone(fs),
+            passthrough: Passthrough::Off("not asked for".to_owned()),
             stats: Arc::default(),
             mountpoint,
             log: None,

@@ -20,6 +20,7 @@ use crate::{
     error::CliError,
     mount_options::MountFlags,
     mounts,
+    passthrough::{Passthrough, Wish},
     size::ByteSize,
 };
 
@@ -40,6 +41,7 @@ pub(crate) struct Setup {
     pub(crate) flags: MountFlags,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) cache_size: ByteSize,
+    pub(crate) passthrough: Passthrough,
     pub(crate) metrics: Option<SocketAddr>,
     /// The log that was asked for.
     pub(crate) log: Option<PathBuf>,
@@ -55,6 +57,13 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         return Err(CliError::Usage(message));
     }
     let config = VolumeConfig::read(&args.volume)?;
+    let wish = Wish {
+        size: args.passthrough_size.or(flags.passthrough_size),
+        plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
+        read_only: flags.read_only,
+        cache_size,
+    };
+    let passthrough = Passthrough::new(&wish, &config, forebay_fuse::may_pass_through())?;
     let volume = fs::canonicalize(&args.volume).map_err(CliError::io("find", &args.volume))?;
     let mountpoint = mount_point(&args.mountpoint)?;
     may_mount(&mountpoint)?;
@@ -73,7 +82,7 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         usable_cache(dir)?;
     }
     let metrics = args.metrics.or(flags.metrics);
-    Ok(Setup { volume, config, mountpoint, flags, cache_dir, cache_size, metrics, log })
+    Ok(Setup { volume, config, mountpoint, flags, cache_dir, cache_size, passthrough, metrics, log })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {

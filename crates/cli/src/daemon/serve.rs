@@ -17,7 +17,7 @@ use forebay_fuse::{
     types::Open,
 };
 use forebay_mount::VolumeFs;
-use forebay_vfs::{Vfs, VfsOptions};
+use forebay_vfs::{LockKeeper, Vfs, VfsOptions};
 use forebay_volume::{OpenOptions, Volume};
 use rustix::process::geteuid;
 
@@ -70,11 +70,15 @@ type Begun = (Session, Arc<VolumeFs>, Arc<Life>, control::Socket);
 fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Result<Begun, CliError> {
     let metrics = setup.metrics.map(bind).transpose()?;
     let volume = open(&setup)?;
-    let options = VfsOptions { atime: setup.flags.atime, acls: !setup.flags.noacl, ..VfsOptions::default() };
+    // A file that the kernel reads by itself has two numbers there, and the kernel keeps locks by number.
+    let locks = if volume.assembles() { LockKeeper::Vfs } else { LockKeeper::Kernel };
+    let (atime, acls) = (setup.flags.atime, !setup.flags.noacl);
+    let options = VfsOptions { atime, acls, locks, ..VfsOptions::default() };
     let vfs = Arc::new(Vfs::new(volume, options));
-    let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
-    let mut life = Life::new(vfs, setup.mountpoint.clone(), terms(&fs));
+    let fs = Arc::new(VolumeFs::new(vfs));
+    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
     life.log = log;
+    life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
     let life = Arc::new(life);
     let socket = control::listen(&life)?;
@@ -90,6 +94,7 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Resul
         }
     };
     fs.tell_accesses_by(session.notifier()).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
+    fs.connect(session.backing_files(), session.notifier());
     signals::listen(&life, in_front)?;
     Ok((session, fs, life, socket))
 }
@@ -120,6 +125,8 @@ fn open(setup: &Setup) -> Result<Arc<Volume>, CliError> {
         read_only: setup.flags.read_only,
         cache_dir: setup.cache_dir.clone(),
         cache_size: setup.cache_size.0,
+        assembled_size: setup.passthrough.size(),
+        assemble_decrypted: setup.passthrough.size() > 0,
         ..OpenOptions::default()
     };
     patiently(&setup.volume, || Volume::open(&setup.volume, &options))

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 use rustix::io::Errno as Os;
 
+use crate::backing::BackingFiles;
 use crate::device::{Device, Received};
 use crate::dispatch::Dispatcher;
 use crate::errno::Errno;
@@ -213,6 +214,11 @@ impl Session {
     /// What tells the kernel of changes; may be taken before [`Session::run`], and works once the mount has begun.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(&self.line)
+    }
+
+    /// What registers files that the kernel reads by itself; works once the mount has begun.
+    pub fn backing_files(&self) -> BackingFiles {
+        BackingFiles::new(&self.line)
     }
 
     /// Serves until the file system is unmounted (or its connection aborted), and returns when all requests in flight

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_fuse::{
-    Filesystem, MountOptions, Notifier, SessionError, SessionOptions, Transport, URING_PARAMETER,
-    UnmountError, mount, unmount,
+    BackingFiles, Filesystem, MountOptions, Notifier, SessionError, SessionOptions, Transport,
+    URING_PARAMETER, UnmountError, mount, unmount,
 };
 use parking_lot::Mutex;
 
@@ -61,6 +61,7 @@ impl Drop for UringAllowed {
 pub struct Mounted<F> {
     pub fs: Arc<F>,
     pub notifier: Notifier,
+    pub backing: BackingFiles,
     dir: tempfile::TempDir,
     server: Option<JoinHandle<Result<(), SessionError>>>,
 }
@@ -79,11 +80,12 @@ impl<F: Filesystem> Mounted<F> {
         let fs = Arc::new(fs);
         let session = mount(dir.path(), &MountOptions::default()).unwrap();
         let notifier = session.notifier();
+        let backing = session.backing_files();
         let served = Arc::clone(&fs);
         let server = std::thread::spawn(move || session.run(served, &options));
         // Answered once the mount has begun, or failed if it does not.
         let _ = rustix::fs::statfs(dir.path());
-        Mounted { fs, notifier, dir, server: Some(server) }
+        Mounted { fs, notifier, backing, dir, server: Some(server) }
     }
 }
 

@@ -137,7 +137,13 @@ impl Served {
     }
 
     fn entry(&self, ino: Ino) -> Result<Entry> {
-        Ok(Entry { attr: self.attributes(ino)?, generation: 0, entry_ttl: FOREVER, attr_ttl: FOREVER })
+        Ok(Entry {
+            attr: self.attributes(ino)?,
+            node: ino,
+            generation: 0,
+            entry_ttl: FOREVER,
+            attr_ttl: FOREVER,
+        })
     }
 
     fn make(&self, req: &Request, parent: Ino, name: &[u8], kind: Kind, mode: u32) -> Result<Entry> {
@@ -272,13 +278,13 @@ impl Filesystem for Served {
 
     fn open(&self, _: &Request, ino: u64, _: &Open) -> Result<Opened> {
         self.disk.opened(ino);
-        Ok(Opened { fh: 0, flags: OpenFlags::KEEP_CACHE })
+        Ok(Opened { fh: 0, flags: OpenFlags::KEEP_CACHE, ..Opened::default() })
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, Opened)> {
         let entry = self.make(req, parent, name, Kind::File, args.mode)?;
         self.disk.opened(entry.attr.ino);
-        Ok((entry, Opened { fh: 0, flags: OpenFlags::KEEP_CACHE }))
+        Ok((entry, Opened { fh: 0, flags: OpenFlags::KEEP_CACHE, ..Opened::default() }))
     }
 
     fn read(&self, _: &Request, ino: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
@@ -309,7 +315,7 @@ impl Filesystem for Served {
     }
 
     fn opendir(&self, _: &Request, _: u64, _: &Open) -> Result<Opened> {
-        Ok(Opened { fh: self.next_handle.fetch_add(1, Ordering::Relaxed), flags: OpenFlags::default() })
+        Ok(Opened { fh: self.next_handle.fetch_add(1, Ordering::Relaxed), ..Opened::default() })
     }
 
     fn readdir(&self, _: &Request, ino: u64, fh: u64, offset: u64, out: &mut DirBuffer<'_>) -> Result<()> {
