@@ -13,7 +13,7 @@ use forebay_types::{FileKind, limits::NAME_MAX};
 use forebay_vfs::{Fallocate, Kill, LockKeeper, Open, ReadPiece, RenameMode, SetXattr, VfsError, Whence};
 
 use crate::{
-    convert::{self, FOREVER, ino, mode_bits},
+    convert::{self, ino, mode_bits},
     volume_fs::VolumeFs,
 };
 
@@ -76,7 +76,7 @@ impl Filesystem for VolumeFs {
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         match self.vfs.lookup(ino(parent), name) {
             Ok(attr) => Ok(self.entry(&attr)),
-            Err(VfsError::NotFound) => Ok(Entry::negative(FOREVER)),
+            Err(VfsError::NotFound) => Ok(Entry::negative(self.lifetimes.entry)),
             Err(error) => self.done("lookup in", parent, Err(error)),
         }
     }

@@ -16,4 +16,4 @@ mod volume_fs;
 pub use errno::errno;
 pub use passthrough::PassthroughStatus;
 pub use stats::{BUCKETS, OpStats, Stats};
-pub use volume_fs::VolumeFs;
+pub use volume_fs::{Lifetimes, VolumeFs};

@@ -1,6 +1,6 @@
 //! A volume as the kernel's file system: what [`crate::adapter`] implements the operations on.
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use forebay_fuse::{
     Agreed, BackingFiles, Errno, LockReply, Notifier, Request,
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{
     adapter::open_args,
-    convert::{self, ino},
+    convert::{self, FOREVER, ino},
     lock_waiter::Waiter,
     notices::Notices,
     passthrough::{Passthrough, PassthroughStatus, Route, is_beside},
@@ -38,11 +38,27 @@ impl fmt::Debug for OnStart {
     }
 }
 
+/// For how long the kernel may keep what it was told. On an unshared volume it stays true, so the default is for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lifetimes {
+    /// Names, also missing ones.
+    pub entry: Duration,
+    /// Attributes.
+    pub attr: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        Lifetimes { entry: FOREVER, attr: FOREVER }
+    }
+}
+
 /// A volume as the kernel's file system.
 #[derive(Debug)]
 pub struct VolumeFs {
     pub(crate) vfs: Arc<Vfs>,
     trouble: Trouble,
+    pub(crate) lifetimes: Lifetimes,
     on_start: OnStart,
     pub(crate) notices: Notices,
     pub(crate) passthrough: Option<Arc<Passthrough>>,
@@ -56,10 +72,17 @@ impl VolumeFs {
         VolumeFs {
             vfs,
             trouble: Trouble::default(),
+            lifetimes: Lifetimes::default(),
             on_start: OnStart::default(),
             notices: Notices::default(),
             passthrough,
         }
+    }
+
+    /// With shorter lifetimes of what the kernel keeps: it then asks more often, which is good for measuring and for little else.
+    #[must_use]
+    pub fn with_lifetimes(self, lifetimes: Lifetimes) -> VolumeFs {
+        VolumeFs { lifetimes, ..self }
     }
 
     /// Has the kernel told by `notifier` of access times that an open changed, within some 20 ms. Without it the kernel answers with the old
@@ -126,21 +149,37 @@ impl VolumeFs {
         work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
     }
 
+    fn held(&self, entry: Entry) -> Entry {
+        Entry {
+            entry_ttl: entry.entry_ttl.min(self.lifetimes.entry),
+            attr_ttl: entry.attr_ttl.min(self.lifetimes.attr),
+            ..entry
+        }
+    }
+
     pub(crate) fn entry(&self, attr: &VfsAttr) -> Entry {
-        self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.entry(attr))
+        self.held(
+            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.entry(attr)),
+        )
     }
 
     /// As [`VolumeFs::entry`], for a file that is open by its own number.
     pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
-        self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.own_entry(attr))
+        self.held(
+            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.own_entry(attr)),
+        )
     }
 
     pub(crate) fn attr(&self, attr: &VfsAttr) -> Attr {
-        self.passthrough.as_ref().map_or_else(|| convert::attr(attr), |through| through.attr(attr))
+        let attr =
+            self.passthrough.as_ref().map_or_else(|| convert::attr(attr), |through| through.attr(attr));
+        Attr { ttl: attr.ttl.min(self.lifetimes.attr), ..attr }
     }
 
     pub(crate) fn statx_of(&self, attr: &VfsAttr) -> StatxReply {
-        self.passthrough.as_ref().map_or_else(|| convert::statx(attr), |through| through.statx(attr))
+        let reply =
+            self.passthrough.as_ref().map_or_else(|| convert::statx(attr), |through| through.statx(attr));
+        StatxReply { ttl: reply.ttl.min(self.lifetimes.attr), ..reply }
     }
 
     /// Opens a file by one of its numbers, in the way that belongs to it.

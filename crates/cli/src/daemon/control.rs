@@ -245,7 +245,8 @@ fn stop(life: &Life, stream: &UnixStream, words: &[&str]) -> io::Result<()> {
     let telling = life.will_tell();
     let lazy = words.contains(&"lazy");
     life.set_no_drain(words.contains(&"no-drain"));
-    match unmount(&life.mountpoint, lazy) {
+    let unmounted = if lazy { unmount(&life.mountpoint, true) } else { life.unmount() };
+    match unmounted {
         Ok(()) => {}
         Err(UnmountError::NotMounted(_)) if life.phase() != Phase::Serving => {}
         Err(error) => {

@@ -5,10 +5,11 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
-use forebay_fuse::{Transport, uring_advice};
+use forebay_fuse::{Transport, UnmountError, uring_advice};
 use forebay_mount::{Stats, VolumeFs};
 use forebay_vfs::Vfs;
 use forebay_volume::Volume;
@@ -28,6 +29,10 @@ pub(crate) struct Terms {
     pub(crate) dir_flags: u32,
     pub(crate) read_ahead_kb: u32,
 }
+
+/// For how long a mount in use is looked at again before it counts as in use.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_TICK: Duration = Duration::from_millis(20);
 
 /// What the status calls the two transports.
 pub(crate) const IO_URING: &str = "io_uring";
@@ -143,6 +148,18 @@ impl Life {
                 return state.phase.clone();
             }
             state = self.wait(state, left);
+        }
+    }
+
+    /// Unmounts, if nobody uses the mount. The last file that was closed keeps it busy for another moment, and so does a process that was just
+    /// forked.
+    pub(crate) fn unmount(&self) -> Result<(), UnmountError> {
+        let deadline = Instant::now() + BUSY_PATIENCE;
+        loop {
+            match forebay_fuse::unmount(&self.mountpoint, false) {
+                Err(UnmountError::Busy(_)) if Instant::now() < deadline => thread::sleep(BUSY_TICK),
+                unmounted => return unmounted,
+            }
         }
     }
 

@@ -75,7 +75,7 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Resul
     let (atime, acls) = (setup.flags.atime, !setup.flags.noacl);
     let options = VfsOptions { atime, acls, locks, ..VfsOptions::default() };
     let vfs = Arc::new(Vfs::new(volume, options));
-    let fs = Arc::new(VolumeFs::new(vfs));
+    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
     let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
     life.log = log;
     life.passthrough = setup.passthrough.clone();
