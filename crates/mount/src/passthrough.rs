@@ -228,7 +228,7 @@ impl Passthrough {
             Some(false) => Entry { attr_ttl: self.lifetime(), ..entry },
             Some(true) => Entry {
                 node: entry.node | BESIDE,
-                entry_ttl: Duration::ZERO,
+                entry_ttl: self.lifetime(),
                 attr_ttl: self.lifetime(),
                 ..entry
             },
