@@ -237,7 +237,7 @@ impl Filesystem for VolumeFs {
         out: &mut DirPlusBuffer<'_>,
     ) -> Result<()> {
         let listed = self.vfs.readdirplus(fh, offset, &mut |listed| match &listed.attr {
-            Some(attr) => out.add(&self.entry(attr), listed.cookie, listed.name),
+            Some(attr) => self.list_entry(attr, |entry| out.add(entry, listed.cookie, listed.name)),
             None => out.add_name(listed.ino.0, listed.cookie, convert::kind(listed.kind), listed.name),
         });
         self.done("readdir", number, listed)

@@ -222,12 +222,13 @@ impl Passthrough {
             return entry;
         }
         let mut table = self.table.lock();
-        match table.look_up(attr.ino, self.is_on() && self.vfs.volume().is_assembled(attr.ino)) {
+        let assembled = table.has(attr.ino) && self.is_on() && self.vfs.volume().is_assembled(attr.ino);
+        match table.look_up(attr.ino, assembled) {
             None => entry,
             Some(false) => Entry { attr_ttl: self.lifetime(), ..entry },
             Some(true) => Entry {
                 node: entry.node | BESIDE,
-                entry_ttl: Duration::ZERO,
+                entry_ttl: self.lifetime(),
                 attr_ttl: self.lifetime(),
                 ..entry
             },

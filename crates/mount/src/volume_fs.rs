@@ -163,6 +163,16 @@ impl VolumeFs {
         )
     }
 
+    /// Adds an entry to a listing by `add`, unless that has no room (`false`).
+    pub(crate) fn list_entry(&self, attr: &VfsAttr, add: impl FnOnce(&Entry) -> bool) -> bool {
+        let entry = self.entry(attr);
+        let added = add(&entry);
+        if let Some(through) = self.passthrough.as_ref().filter(|_| !added) {
+            through.untold(entry.node);
+        }
+        added
+    }
+
     /// As [`VolumeFs::entry`], for a file that is open by its own number.
     pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
         self.held(
@@ -197,7 +207,10 @@ impl VolumeFs {
             self.notices.note(number);
         }
         match &self.passthrough {
-            Some(through) if route == Route::Beside => Ok(through.open(number, opened.fh)),
+            Some(through) if route == Route::Beside => through.open(number, opened.fh).ok_or_else(|| {
+                self.vfs.release(ino(number), opened.fh, None);
+                Errno::ESTALE
+            }),
             _ => Ok(self.opened(number, args.flags, &opened)),
         }
     }

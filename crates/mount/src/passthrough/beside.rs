@@ -36,21 +36,27 @@ impl Passthrough {
         self.table.lock().withhold(own(number));
     }
 
-    /// The answer to an open of the number beside, for reading.
-    pub(crate) fn open(&self, number: u64, fh: u64) -> Opened {
+    /// The answer to an open of the number beside, for reading. `None`: it belongs to the file's own number, as the file is no longer assembled. One
+    /// that comes here all the same has no name to look up, and is served by requests.
+    pub(crate) fn open(&self, number: u64, fh: u64) -> Option<Opened> {
         let ino = own(number);
         let mut table = self.table.lock();
         let direct = Opened { fh, flags: OpenFlags::DIRECT_IO, passthrough: None };
-        let Some(file) = table.arrived(ino) else { return direct };
+        let Some(file) = table.arrived(ino) else { return Some(direct) };
         if file.direct.is_empty() && self.hold(ino, file) {
             file.through += 1;
             file.idle = false;
             self.opens.fetch_add(1, Ordering::Relaxed);
             let passthrough = file.held.as_ref().map(|held| held.backing.id());
-            return Opened { fh, flags: OpenFlags::NONE, passthrough };
+            file.sent_back = false;
+            return Some(Opened { fh, flags: OpenFlags::NONE, passthrough });
+        }
+        file.sent_back = !file.sent_back;
+        if file.sent_back {
+            return None;
         }
         file.direct.insert(fh);
-        direct
+        Some(direct)
     }
 
     /// Has the kernel hold the assembled file. False: it cannot; then nobody has it open that way.
@@ -102,18 +108,25 @@ impl Passthrough {
         }
     }
 
+    /// An entry was made and then not told: it is no lookup.
+    pub(crate) fn untold(&self, number: u64) {
+        if is_beside(number) {
+            self.table.lock().forget(own(number), 1);
+        }
+    }
+
     /// Has the kernel know what is assembled by now, and gives back what nobody has open or mapped.
     pub(super) fn round(&self) {
         let Some(connection) = self.connection.get() else { return };
         let assembled = self.vfs.volume().assembled_inodes();
-        let new = {
+        let waiting = {
             let mut table = self.table.lock();
-            let new = table.admit(&assembled);
+            let waiting = table.admit(&assembled);
             table.age(&assembled, |held| is_held_elsewhere(held.lease.plain()) == Ok(false));
             self.files.store(table.len(), Ordering::SeqCst);
-            new
+            waiting
         };
-        for ino in new {
+        for ino in waiting {
             let told = match self.is_writable() {
                 true => connection.notifier.inval_inode(ino.0, -1, 0),
                 false => Ok(()),

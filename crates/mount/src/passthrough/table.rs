@@ -8,7 +8,7 @@ use forebay_vfs::AssembledLease;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Rounds after which a file is offered again that a writer wanted and did not open.
-const WITHHELD_ROUNDS: u32 = 2;
+const WITHHELD_ROUNDS: u32 = 10;
 
 /// An assembled file in the kernel's hands.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct File {
     pub ready: bool,
     /// A writer wants it, or has it: for so many rounds yet, if none opens it.
     withheld: u32,
+    /// An open that the kernel could not serve was sent to the own number; the next one is served here all the same.
+    pub sent_back: bool,
     /// An open was sent here, and none has come yet. One at a time, so that one that cannot follow is served where it is.
     sent: bool,
     /// Opens of the number beside that the kernel serves.
@@ -125,11 +127,14 @@ impl Table {
         }
     }
 
-    /// Gives those of `inodes` a number beside that have none. Which ones.
+    /// Gives those of `inodes` a number beside that have none. Which ones were given one in an earlier round, and are not ready: answers that
+    /// were on their way then have arrived.
     pub(super) fn admit(&mut self, inodes: &[Ino]) -> Vec<Ino> {
-        let new: Vec<Ino> = inodes.iter().copied().filter(|ino| !self.files.contains_key(ino)).collect();
-        self.files.extend(new.iter().map(|ino| (*ino, File::default())));
-        new
+        let waiting = self.files.iter().filter(|(_, file)| !file.ready).map(|(ino, _)| *ino).collect();
+        for ino in inodes {
+            self.files.entry(*ino).or_default();
+        }
+        waiting
     }
 
     /// One round is over. `is_free` tells whether nobody has a file that no open is left of; `assembled` which ones are.

@@ -33,9 +33,7 @@ impl Volume {
                 tracing::debug!(%ino, "not assembled: {error}");
             }
         }
-        let mut table = assembled.table.lock();
-        table.give_up(ino);
-        assembled.note_busy(&table);
+        assembled.change(|table| table.give_up(ino));
         published
     }
 
@@ -43,10 +41,7 @@ impl Volume {
         let begun = {
             // Whoever changes it now has done so before the size is asked for.
             let _nobody_writes = self.data_locks.lock(ino);
-            let mut table = assembled.table.lock();
-            let begun = table.begin(ino);
-            assembled.note_busy(&table);
-            begun
+            assembled.change(|table| table.begin(ino))
         };
         let Some(vain) = begun else { return Ok(false) };
         let inode = self.ns.inode(self.subvolume, ino)?;
@@ -55,17 +50,10 @@ impl Volume {
             return Ok(false);
         }
         let expected = inode.attr().allocated.min(size);
-        let fits = || {
-            let mut table = assembled.table.lock();
-            while !table.fits(expected, assembled.capacity) {
-                if !table.evict() {
-                    return false;
-                }
-                count(&assembled.counts.evictions);
-            }
-            true
-        };
-        if !fits() {
+        let (evicted, fits) = assembled.change(|table| table.make_room(expected, assembled.capacity));
+        assembled.counts.evictions.fetch_add(evicted, Ordering::Relaxed);
+        assembled.bury();
+        if !fits {
             return Ok(false);
         }
         let disk = |error: io::Error| io_error("assemble a file in", &assembled.dir)(error);
@@ -77,11 +65,8 @@ impl Volume {
         }
         let bytes = plain.disk_bytes().map_err(disk)?;
         let _nobody_writes = self.data_locks.lock(ino);
-        let mut table = assembled.table.lock();
-        if !table.fits(bytes, assembled.capacity) {
-            return Ok(false);
-        }
-        Ok(table.publish(ino, plain, bytes))
+        Ok(assembled
+            .change(|table| table.fits(bytes, assembled.capacity) && table.publish(ino, plain, bytes)))
     }
 
     /// Copies verified bytes; holes stay holes. False: in vain.
@@ -148,10 +133,7 @@ impl Volume {
         detail: &str,
     ) {
         count(&assembled.counts.damaged);
-        let mut table = assembled.table.lock();
-        table.doom(ino);
-        assembled.note_busy(&table);
-        drop(table);
+        assembled.change(|table| table.doom(ino));
         let offset = piece * PIECE;
         tracing::error!(
             "the cache's disk changed the bytes of inode {ino} at {offset} in '{}'{detail}; they are read from the volume again",

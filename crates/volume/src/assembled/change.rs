@@ -1,6 +1,9 @@
 //! How a change of an inode's bytes reaches its assembled file.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use forebay_types::Ino;
 
@@ -21,12 +24,10 @@ impl Volume {
     pub(crate) fn changing(&self, ino: Ino) -> Change<'_> {
         let nobody = Change { volume: self, ino, leased: None };
         let Some(assembled) = &self.assembled else { return nobody };
-        if assembled.busy.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        if assembled.busy.load(Ordering::SeqCst) == 0 {
             return nobody;
         }
-        let mut table = assembled.table.lock();
-        let (leased, withdrawn) = table.before_change(ino);
-        assembled.note_busy(&table);
+        let (leased, withdrawn) = assembled.change(|table| table.before_change(ino));
         if withdrawn {
             count(&assembled.counts.withdrawn);
         }
@@ -82,19 +83,14 @@ impl Change<'_> {
     ) -> Result<(), VolumeError> {
         let Some((assembled, plain)) = self.leased else { return Ok(()) };
         let result = change(self.volume, &plain).and_then(|()| Ok(plain.disk_bytes()?));
-        let mut table = assembled.table.lock();
         match result {
             Ok(bytes) => {
-                table.recount(self.ino, bytes);
-                while !table.fits(0, assembled.capacity) && table.evict() {
-                    count(&assembled.counts.evictions);
-                }
-                assembled.note_busy(&table);
+                let evicted = assembled.change(|table| table.recount(self.ino, bytes, assembled.capacity));
+                assembled.counts.evictions.fetch_add(evicted, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) => {
-                table.doom(self.ino);
-                drop(table);
+                assembled.change(|table| table.doom(self.ino));
                 let ino = self.ino;
                 tracing::error!(
                     "inode {ino}: a change did not reach those who have the file open for reading: {error}"

@@ -135,9 +135,7 @@ impl AssembledLease {
 impl Drop for AssembledLease {
     fn drop(&mut self) {
         if let Some(assembled) = &self.volume.assembled {
-            let mut table = assembled.table.lock();
-            table.release(self.ino, self.plain.number());
-            assembled.note_busy(&table);
+            assembled.change(|table| table.release(self.ino, self.plain.number()));
         }
     }
 }
@@ -202,8 +200,18 @@ impl Assembled {
         self.wake.notify_all();
     }
 
-    fn note_busy(&self, table: &Table) {
+    /// Changes the table.
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table.lock();
+        let result = change(&mut table);
         self.busy.store(table.busy(), Ordering::SeqCst);
+        result
+    }
+
+    /// Gives back the blocks of what left.
+    fn bury(&self) {
+        let gone = self.table.lock().take_gone();
+        drop(gone);
     }
 }
 
@@ -219,9 +227,7 @@ impl Volume {
         let Some(assembled) = &self.assembled else { return };
         assembled.stopped.store(true, Ordering::Relaxed);
         assembled.queue.lock().clear();
-        let mut table = assembled.table.lock();
-        table.clear();
-        assembled.note_busy(&table);
+        assembled.change(Table::clear);
     }
 
     /// What is assembled; `None` where nothing is.
@@ -253,10 +259,10 @@ impl Volume {
     /// The inode is removed: its assembled file goes, with its last lease if there is one.
     pub(crate) fn forget_assembled(&self, ino: Ino) {
         let Some(assembled) = &self.assembled else { return };
-        let mut table = assembled.table.lock();
-        table.before_change(ino);
-        table.doom(ino);
-        assembled.note_busy(&table);
+        assembled.change(|table| {
+            table.before_change(ino);
+            table.doom(ino);
+        });
     }
 
     /// Says that a file was opened for reading: one that is opened again is worth being assembled. Cheap.
@@ -283,6 +289,7 @@ impl Volume {
     #[doc(hidden)]
     pub fn assemble_round(&self) -> bool {
         let Some(assembled) = &self.assembled else { return false };
+        assembled.bury();
         let next = assembled.queue.lock().pop_front();
         match next {
             Some(ino) => self.assemble(assembled, ino),

@@ -44,6 +44,8 @@ pub(super) struct Table {
     seen: FxHashMap<Ino, Seen>,
     used: u64,
     clock: u64,
+    /// What left: dropped where nobody waits, since giving back a large file's blocks takes time.
+    gone: Vec<Arc<PlainFile>>,
 }
 
 impl Table {
@@ -129,7 +131,13 @@ impl Table {
     fn remove(&mut self, ino: Ino) {
         if let Some(slot) = self.slots.remove(&ino) {
             self.used -= slot.bytes;
+            self.gone.push(slot.plain);
         }
+    }
+
+    /// What left since the last time, to be dropped outside of the lock.
+    pub(super) fn take_gone(&mut self) -> Vec<Arc<PlainFile>> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Begins an assembly: what tells that it is in vain. `None` if there is one, or nothing to do.
@@ -171,12 +179,29 @@ impl Table {
         self.slots.len() < FILES_MAX && self.used.saturating_add(bytes) <= capacity
     }
 
-    /// Counts anew what a file takes.
-    pub(super) fn recount(&mut self, ino: Ino, bytes: u64) {
+    /// Counts anew what a file takes. Others leave where it is too much by now: how many.
+    pub(super) fn recount(&mut self, ino: Ino, bytes: u64, capacity: u64) -> u64 {
         if let Some(slot) = self.slots.get_mut(&ino) {
             self.used = self.used - slot.bytes + bytes;
             slot.bytes = bytes;
         }
+        let mut evicted = 0;
+        while self.used > capacity && self.evict() {
+            evicted += 1;
+        }
+        evicted
+    }
+
+    /// Makes room for `bytes` more, and one more file. How many left for it, and whether there is room now.
+    pub(super) fn make_room(&mut self, bytes: u64, capacity: u64) -> (u64, bool) {
+        let mut evicted = 0;
+        while !self.fits(bytes, capacity) {
+            if !self.evict() {
+                return (evicted, false);
+            }
+            evicted += 1;
+        }
+        (evicted, true)
     }
 
     pub(super) fn note_open(&mut self, ino: Ino) -> bool {
