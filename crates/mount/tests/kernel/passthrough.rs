@@ -221,6 +221,18 @@ fn opens_by_number_do_what_they_can() {
 }
 
 #[test]
+fn attributes_that_were_cached_before_are_not_believed() {
+    let mounted = mounted(false);
+    let cached = File::open(mounted.at("a")).unwrap();
+    mounted.costs_nothing(&["getattr", "statx"], || drop(cached.metadata().unwrap()));
+    let through = mounted.open_through("a");
+    rustix::fs::fchmod(&through, 0o604.into()).unwrap();
+    assert_eq!(cached.metadata().unwrap().mode() & 0o777, 0o604);
+    rustix::fs::fchmod(&cached, 0o640.into()).unwrap();
+    assert_eq!(through.metadata().unwrap().mode() & 0o777, 0o640);
+}
+
+#[test]
 fn locks_are_of_the_file_whatever_its_number() {
     let mounted = mounted(false);
     let reader = mounted.open_through("a");
