@@ -229,6 +229,11 @@ mod tests {
     fn a_line_of_fstab_is_understood() {
         let flags = parse("rw,noatime,allow_other,_netdev,nofail,x-systemd.automount,user=joe,cache_size=2G,metrics=127.0.0.1:9187").unwrap();
         assert!(flags.allow_other && !flags.read_only && !flags.nosuid);
+        let through = parse("passthrough_size=64M,passthrough_plaintext").unwrap();
+        assert_eq!(
+            (through.passthrough_size, through.passthrough_plaintext),
+            (Some(ByteSize(64 << 20)), true)
+        );
         assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
         assert_eq!(parse("").unwrap(), MountFlags::default());

@@ -7,6 +7,7 @@ mod data;
 mod held;
 mod listing;
 mod locks;
+mod mapping;
 mod names;
 mod passthrough;
 mod permissions;
