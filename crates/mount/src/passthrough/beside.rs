@@ -21,11 +21,9 @@ impl Passthrough {
                 Route::Elsewhere
             }
             (false, true) if self.is_on() && !self.has_none() && self.vfs.volume().is_assembled(ino) => {
-                if self.table.lock().send(ino) {
-                    Route::Elsewhere
-                } else {
-                    Route::Cached
-                }
+                // Held from now on, so that it is there when the open comes.
+                let sent = self.table.lock().send(ino).is_some_and(|file| self.hold(ino, file));
+                if sent { Route::Elsewhere } else { Route::Cached }
             }
             (false, _) => Route::Cached,
         }
@@ -42,17 +40,16 @@ impl Passthrough {
         let ino = own(number);
         let mut table = self.table.lock();
         let direct = Opened { fh, flags: OpenFlags::DIRECT_IO, passthrough: None };
-        let Some(file) = table.arrived(ino) else { return Some(direct) };
+        let Some(file) = table.file(ino) else { return Some(direct) };
         if file.direct.is_empty() && self.hold(ino, file) {
             file.through += 1;
             file.idle = false;
             self.opens.fetch_add(1, Ordering::Relaxed);
             let passthrough = file.held.as_ref().map(|held| held.backing.id());
-            file.sent_back = false;
             return Some(Opened { fh, flags: OpenFlags::NONE, passthrough });
         }
-        file.sent_back = !file.sent_back;
-        if file.sent_back {
+        if !file.is_moving() {
+            file.withhold();
             return None;
         }
         file.direct.insert(fh);

@@ -7,8 +7,9 @@ use forebay_types::Ino;
 use forebay_vfs::AssembledLease;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Rounds after which a file is offered again that a writer wanted and did not open.
-const WITHHELD_ROUNDS: u32 = 10;
+/// For so many rounds an open that was sent to the other number is not sent back, whoever comes or goes: the kernel follows once, and gives a second
+/// `ESTALE` to the application.
+const PAUSE_ROUNDS: u32 = 5;
 
 /// An assembled file in the kernel's hands.
 #[derive(Debug)]
@@ -25,12 +26,10 @@ pub(super) struct File {
     lookups: u64,
     /// The kernel no longer has attributes that it would not ask for anew.
     pub ready: bool,
-    /// A writer wants it, or has it: for so many rounds yet, if none opens it.
+    /// Names lead to the own number for so many rounds yet: an open was sent there.
     withheld: u32,
-    /// An open that the kernel could not serve was sent to the own number; the next one is served here all the same.
-    pub sent_back: bool,
-    /// An open was sent here, and none has come yet. One at a time, so that one that cannot follow is served where it is.
-    sent: bool,
+    /// For so many rounds yet opens at the own number are served there: one was sent here.
+    sent: u32,
     /// Opens of the number beside that the kernel serves.
     pub through: u32,
     /// Those that it could not serve.
@@ -38,6 +37,18 @@ pub(super) struct File {
     pub held: Option<Held>,
     /// Nobody had it open during the last round.
     pub idle: bool,
+}
+
+impl File {
+    /// Names lead to the own number from now on.
+    pub(super) fn withhold(&mut self) {
+        self.withheld = PAUSE_ROUNDS;
+    }
+
+    /// Whether an open may just have been sent, from either number to the other.
+    pub(super) fn is_moving(&self) -> bool {
+        self.withheld > 0 || self.sent > 0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -89,25 +100,19 @@ impl Table {
         self.files.get(&ino).is_some_and(|file| file.lookups > 0)
     }
 
-    /// An open for reading came to the file's own number: whether it is to go to the one beside.
-    pub(super) fn send(&mut self, ino: Ino) -> bool {
+    /// An open for reading came to the file's own number: whether it is to go to the one beside. At most one each few rounds, so that one that
+    /// has no name to look up is served where it comes the second time.
+    pub(super) fn send(&mut self, ino: Ino) -> Option<&mut File> {
         let offered = self.is_offered(ino);
-        let Some(file) = self.files.get_mut(&ino).filter(|file| offered && !file.sent) else { return false };
-        file.sent = true;
-        true
-    }
-
-    /// An open for reading came to the number beside.
-    pub(super) fn arrived(&mut self, ino: Ino) -> Option<&mut File> {
-        let file = self.files.get_mut(&ino)?;
-        file.sent = false;
+        let file = self.files.get_mut(&ino).filter(|file| offered && file.sent == 0)?;
+        file.sent = PAUSE_ROUNDS;
         Some(file)
     }
 
-    /// Somebody wants to write: names lead to the file's own number.
+    /// Names lead to the file's own number from now on.
     pub(super) fn withhold(&mut self, ino: Ino) {
         if let Some(file) = self.files.get_mut(&ino) {
-            file.withheld = WITHHELD_ROUNDS;
+            file.withhold();
         }
     }
 
@@ -122,9 +127,6 @@ impl Table {
             return;
         }
         writers.remove();
-        if let Some(file) = self.files.get_mut(&ino) {
-            (file.withheld, file.sent) = (0, false);
-        }
     }
 
     /// Gives those of `inodes` a number beside that have none. Which ones were given one in an earlier round, and are not ready: answers that
@@ -140,10 +142,8 @@ impl Table {
     /// One round is over. `is_free` tells whether nobody has a file that no open is left of; `assembled` which ones are.
     pub(super) fn age(&mut self, assembled: &[Ino], is_free: impl Fn(&Held) -> bool) {
         self.files.retain(|ino, file| {
-            if file.withheld > 0 && !self.writers.contains_key(ino) {
-                file.withheld -= 1;
-                file.sent &= file.withheld > 0;
-            }
+            file.withheld = file.withheld.saturating_sub(1);
+            file.sent = file.sent.saturating_sub(1);
             let idle = std::mem::replace(&mut file.idle, file.through == 0);
             if idle && file.through == 0 && file.held.as_ref().is_some_and(&is_free) {
                 file.held = None;
