@@ -47,6 +47,13 @@ mount_volume "$volume" "$mount"
 cmp "$SCRATCH/file" "$mount/file"
 umount_volume "$mount"
 
+echo "more files than have room"
+mount_volume "$volume" "$mount" --passthrough-size 10MiB
+mkdir "$mount/dir"
+timeout 240 python3 "$TESTS/robustness/passthrough_churn.py" "$mount/dir"
+[ "$(through opens)" -gt 0 ] || fail "the kernel was given nothing"
+umount_volume "$mount"
+
 echo "a cache disk that is full"
 mkdir "$SCRATCH/small"
 mount -t tmpfs -o size=4m tmpfs "$SCRATCH/small"
