@@ -5,19 +5,20 @@ use std::sync::{Arc, atomic::Ordering};
 use crate::{Volume, error::VolumeError};
 
 impl Volume {
-    /// Prepares [`Volume::hand_over`], which then has little to do: stops the background work, waiting for what is under way in the store, and
-    /// makes everything durable on this machine. The volume may be used meanwhile and afterwards.
+    /// Prepares [`Volume::hand_over`], which then has little to do, and the next opening, which then has little to replay: empties the journal
+    /// into packed segments, takes a checkpoint, and stops the background work, waiting for what is under way in the store. The volume may
+    /// be used meanwhile and afterwards.
     ///
     /// # Errors
     /// [`VolumeError`]; [`Volume::resume`] is to be called if the volume is to be used on.
     pub fn quiesce(&self) -> Result<(), VolumeError> {
-        self.stop_upkeep();
-        self.sync_here()?;
-        match self.checkpoint_now() {
-            // The journal has all of it.
-            Err(error) if error.is_no_space() => Ok(()),
-            result => result,
+        // While background work goes on, and twice: what comes meanwhile is less. On a full disk the journal has all of it.
+        for _ in 0..2 {
+            let emptied = self.seal_all().and_then(|()| self.checkpoint_now());
+            emptied.or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
         }
+        self.stop_upkeep();
+        self.sync_here()
     }
 
     /// Goes on with the background work after [`Volume::quiesce`], or begins with it after an opening without.
