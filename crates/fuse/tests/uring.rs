@@ -12,6 +12,8 @@ mod locks;
 mod serving;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "takeover.rs"]
+mod takeover;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
