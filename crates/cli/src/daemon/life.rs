@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forebay_fuse::{Transport, uring_advice};
+use forebay_fuse::{Transport, flags::Capabilities, uring_advice};
 use forebay_mount::Stats;
 use forebay_vfs::Vfs;
 use forebay_volume::Volume;
@@ -90,6 +90,8 @@ pub(crate) struct Life {
     pub(crate) terms: Terms,
     /// How requests travel, once the mount has begun.
     pub(crate) transport: OnceLock<Way>,
+    /// What the kernel agreed to, then.
+    pub(crate) agreed: OnceLock<Capabilities>,
     pub(crate) began: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -106,6 +108,7 @@ impl Life {
             metrics: None,
             terms,
             transport: OnceLock::new(),
+            agreed: OnceLock::new(),
             began: Instant::now(),
             state: Mutex::new(State { phase: Phase::Serving, no_drain: false, hurry: false, waiting: 0 }),
             changed: Condvar::new(),
@@ -118,6 +121,11 @@ impl Life {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
         self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whether the kernel agreed to this.
+    pub(crate) fn agreed_to(&self, capability: Capabilities) -> bool {
+        self.agreed.get().is_some_and(|agreed| agreed.contains(capability))
     }
 
     pub(crate) fn phase(&self) -> Phase {
