@@ -4,7 +4,7 @@
 # fusermount3 opens the device as the user. Where only root may, this case has a device of its own, in a mount namespace of its own.
 as_nobody() { setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"; }
 if ! as_nobody test -w /dev/fuse && [ -z "${OWN_DEVICE:-}" ]; then
-  OWN_DEVICE=1 exec unshare --mount --propagation private bash "$0"
+  OWN_DEVICE=1 exec "$TESTS/own-mounts" bash "$0"
 fi
 own_device() { # MODE
   mountpoint -q "$SCRATCH/dev" || { mkdir "$SCRATCH/dev" && mount -t tmpfs none "$SCRATCH/dev"; }
@@ -34,6 +34,13 @@ grep -q '^create ' "$SCRATCH/told" || fail "stats"
 grep -q 'process ' "$SCRATCH/told" || fail "root does not reach the process of a user"
 user "$SCRATCH/forebay" umount "$home/mount"
 ! mountpoint -q "$home/mount" || fail "still mounted"
+
+# The kernel reads files by itself for root alone; without, they are read as ever.
+user "$SCRATCH/forebay" mount "$home/volume" "$home/mount" --passthrough-size 64MiB >"$SCRATCH/told"
+grep -q "no passthrough: it needs root's CAP_SYS_ADMIN" "$SCRATCH/told" || fail "mount does not say what passthrough needs"
+user sh -c 'head -c 3000000 /dev/urandom >"$HOME/large" && cp "$HOME/large" "$HOME/mount/large"'
+for _ in 1 2 3; do user cmp "$home/large" "$home/mount/large"; done
+user "$SCRATCH/forebay" umount "$home/mount"
 
 # Directories that the user chose; found from a shell that knows nothing of them, too.
 chosen() { user XDG_RUNTIME_DIR="$home/run" XDG_STATE_HOME="$home/state" "$@"; }

@@ -9,7 +9,7 @@ mount_volume "$SCRATCH/volume" "$SCRATCH/mount"
 import json, math, sys
 report = json.load(open(sys.argv[1]))
 names = [result["workload"] for result in report["results"]]
-assert len(names) == len(set(names)) == 19, names
+assert len(names) == len(set(names)) == 21, names
 for result in report["results"]:
     name, target, reference = result["workload"], result["target"], result["reference"]
     assert target and reference and not result["notes"], result

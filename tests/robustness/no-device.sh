@@ -5,7 +5,7 @@ create_volume "$SCRATCH/volume"
 mkdir "$SCRATCH/mount"
 chmod -R a+rX "$SCRATCH"
 # An empty /dev in a mount namespace of its own.
-refused "$SCRATCH/volume" unshare --mount --propagation private bash -c 'mount -t tmpfs none /dev && exec "$@"' - \
+refused "$SCRATCH/volume" "$TESTS/own-mounts" bash -c 'mount -t tmpfs none /dev && exec "$@"' - \
   "$FOREBAY" mount "$SCRATCH/volume" "$SCRATCH/mount"
 says '/dev/fuse'
 ! mountpoint -q "$SCRATCH/mount" || fail "it is mounted"

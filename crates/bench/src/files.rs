@@ -150,6 +150,11 @@ impl Open<'_> {
         move |source| at(operation, &self.path())(source)
     }
 
+    /// Makes it durable with its attributes.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(&self.fd).map_err(self.failed("fsync"))
+    }
+
     /// Writes all of `bytes` at `offset`.
     pub(crate) fn write_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), Error> {
         while !bytes.is_empty() {

@@ -78,6 +78,7 @@ fn figures(result: &Comparison) -> String {
         format!("<tr><th>{label}</th>{cells}</tr>\n")
     };
     html += &row("acknowledged", &|of| Some(rates(&of.acknowledged)));
+    html += &row("synced", &|of| of.synced.as_ref().map(rates));
     html += &row("drained", &|of| of.drained.as_ref().map(rates));
     html += &row("latency p50", &|of| Some(nanoseconds(of.latency.p50_ns)));
     html += &row("latency p99", &|of| Some(nanoseconds(of.latency.p99_ns)));

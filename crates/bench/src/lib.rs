@@ -37,6 +37,7 @@ mod run;
 mod small;
 mod stage;
 mod streams;
+pub mod targets;
 mod text;
 mod tree;
 mod workload;

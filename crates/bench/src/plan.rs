@@ -78,6 +78,8 @@ pub struct Sizes {
     pub names: u64,
     /// Files of 4 KiB.
     pub small_files: u64,
+    /// Files of 4 KiB that are synced one by one.
+    pub synced_files: u64,
     /// Files of the source tree.
     pub tree_files: u64,
     /// Directories of the source tree.
@@ -99,6 +101,7 @@ impl Sizes {
             random_writes: 40_000,
             names: 100_000,
             small_files: 10_000,
+            synced_files: 4_000,
             tree_files: 15_000,
             tree_directories: 1_000,
             many_files: 20_000,
@@ -115,6 +118,7 @@ impl Sizes {
             random_writes: 2_000,
             names: 2_000,
             small_files: 1_000,
+            synced_files: 200,
             tree_files: 1_500,
             tree_directories: 100,
             many_files: 2_000,
@@ -124,12 +128,13 @@ impl Sizes {
     }
 
     /// What [`Sizes::set`] takes: the names of the fields, with hyphens.
-    pub const NAMES: [&str; 10] = [
+    pub const NAMES: [&str; 11] = [
         "stream-bytes",
         "random-reads",
         "random-writes",
         "names",
         "small-files",
+        "synced-files",
         "tree-files",
         "tree-directories",
         "many-files",
@@ -145,6 +150,7 @@ impl Sizes {
             "random-writes" => &mut self.random_writes,
             "names" => &mut self.names,
             "small-files" => &mut self.small_files,
+            "synced-files" => &mut self.synced_files,
             "tree-files" => &mut self.tree_files,
             "tree-directories" => &mut self.tree_directories,
             "many-files" => &mut self.many_files,
@@ -164,7 +170,7 @@ impl Sizes {
         match family {
             Family::Streams => self.stream_bytes,
             Family::Names => self.names.saturating_mul(512),
-            Family::Small => self.small_files.saturating_mul(2 * PAGE),
+            Family::Small => self.small_files.saturating_add(self.synced_files).saturating_mul(2 * PAGE),
             Family::Tree => {
                 self.tree_files.saturating_mul(4 * PAGE) + self.tree_directories.saturating_mul(PAGE)
             }
@@ -262,6 +268,7 @@ impl Plan {
             ("random_writes", sizes.random_writes),
             ("names", sizes.names),
             ("small_files", sizes.small_files),
+            ("synced_files", sizes.synced_files),
             ("tree_files", sizes.tree_files),
             ("tree_directories", sizes.tree_directories),
             ("many_files", sizes.many_files),

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_axis_has_all_ratios_and_few_labels() {
-        let ratio = |acknowledged, drained| Ratio { acknowledged, drained };
+        let ratio = |acknowledged, drained| Ratio { acknowledged, synced: None, drained };
         let near = Axis::of(&[&ratio(0.9, None), &ratio(1.1, None)]);
         assert_eq!((near.low, near.high, near.ticks()), (0.5, 2.0, vec![0.5, 1.0, 2.0]));
         assert_eq!((near.at(0.5), near.at(1.0), near.at(2.0)), (0.0, 50.0, 100.0));
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn losses_are_counted() {
         let text = losses(&[
-            &Ratio { acknowledged: 0.5, drained: Some(0.2) },
-            &Ratio { acknowledged: 2.0, drained: None },
+            &Ratio { acknowledged: 0.5, synced: None, drained: Some(0.2) },
+            &Ratio { acknowledged: 2.0, synced: None, drained: None },
         ]);
         assert!(text.contains("slower in 1 of 2 workloads") && text.contains("in 1 of 1"), "{text}");
     }

@@ -105,6 +105,9 @@ pub struct Comparison {
 pub struct Ratio {
     /// Of acknowledged rates.
     pub acknowledged: f64,
+    /// Of synced rates, for workloads that write.
+    #[serde(default)]
+    pub synced: Option<f64>,
     /// Of drained rates, for workloads that write.
     pub drained: Option<f64>,
 }
@@ -146,6 +149,9 @@ pub struct Measurement {
     pub cache: Cache,
     /// Rates until the last operation returned.
     pub acknowledged: Rates,
+    /// Rates until what was written was synced by name, for workloads that write.
+    #[serde(default)]
+    pub synced: Option<Rates>,
     /// Rates until nothing was pending, for workloads that write.
     pub drained: Option<Rates>,
     /// Latency of single operations ([`Workload::latency_of`]), over all rounds.
@@ -232,8 +238,11 @@ impl Measurement {
             };
             thousandths(amount as f64 / took.as_secs_f64().max(1e-9))
         };
-        let drained: Option<Vec<_>> =
-            samples.iter().map(|sample| Some(rate(sample, sample.drained?))).collect();
+        let until = |moment: &dyn Fn(&Sample) -> Option<Duration>| {
+            let rates: Option<Vec<_>> =
+                samples.iter().map(|sample| Some(rate(sample, moment(sample)?))).collect();
+            rates.map(Rates::new)
+        };
         let mut all = Tally::new();
         samples.iter().for_each(|sample| all.add(&sample.tally));
         let each = |time: &dyn Fn(&Sample) -> Option<Duration>| {
@@ -249,7 +258,8 @@ impl Measurement {
             acknowledged: Rates::new(
                 samples.iter().map(|sample| rate(sample, sample.tally.elapsed)).collect(),
             ),
-            drained: drained.map(Rates::new),
+            synced: until(&|sample| sample.synced),
+            drained: until(&|sample| sample.drained),
             latency: Latency {
                 p50_ns: all.latency.value_at_quantile(0.5),
                 p99_ns: all.latency.value_at_quantile(0.99),
@@ -348,6 +358,7 @@ impl Comparison {
         }
         let ratio = both.filter(|_| alike).map(|(target, reference)| Ratio {
             acknowledged: quotient(&target.acknowledged, &reference.acknowledged),
+            synced: target.synced.as_ref().zip(reference.synced.as_ref()).map(|(t, r)| quotient(t, r)),
             drained: target.drained.as_ref().zip(reference.drained.as_ref()).map(|(t, r)| quotient(t, r)),
         });
         Self { workload, unit: workload.unit(), target, reference, ratio, notes }

@@ -101,10 +101,9 @@ fn enough_room(path: &Path, needed: u64, blocks: u64, free: u64) -> Result<(), E
 /// The steps of a family that a plan needs: those asked for, and the one that makes the files.
 fn steps(plan: &Plan, family: Family) -> Vec<Workload> {
     let of_family = |workload: &Workload| workload.family() == family;
-    if !plan.workloads.iter().any(of_family) {
-        return Vec::new();
-    }
-    let needed = |workload: &Workload| workload.founds_family() || plan.selected(*workload);
+    let wanted: Vec<_> = plan.workloads.iter().filter(|workload| of_family(workload)).collect();
+    let needed =
+        |workload: &Workload| plan.selected(*workload) || wanted.iter().any(|wanted| wanted.needs(*workload));
     Workload::ALL.into_iter().filter(of_family).filter(needed).collect()
 }
 
@@ -117,7 +116,7 @@ fn measure(
 ) -> Result<(), Error> {
     let all = Family::ALL.map(|family| (family, steps(plan, family)));
     // What was pending before the benchmark is not in its first figure.
-    stages.iter().try_for_each(|stage| stage.settle(&[]))?;
+    stages.iter().try_for_each(|stage| stage.settle())?;
     let each_round: usize = all.iter().map(|(_, steps)| steps.len() * stages.len()).sum();
     progress.begin((each_round * plan.rounds) as u64);
     for (family, steps) in all.iter().filter(|(_, steps)| !steps.is_empty()) {
@@ -197,5 +196,8 @@ mod tests {
         assert_eq!(steps(&plan, Family::Names), [Workload::Create, Workload::StatWarm]);
         assert_eq!(steps(&plan, Family::Tree), [Workload::TreeWrite, Workload::TreeRemove]);
         assert!(steps(&plan, Family::Streams).is_empty());
+        plan.workloads = vec![Workload::RewrittenReadCold];
+        let rewritten = [Workload::SequentialWrite, Workload::RandomWrite, Workload::RewrittenReadCold];
+        assert_eq!(steps(&plan, Family::Streams), rewritten);
     }
 }

@@ -1,4 +1,4 @@
-//! Files of 4 KiB: written, read cold, read warm. Each job has directories of 500 files.
+//! Files of 4 KiB: written, read cold, read warm, synced. Each job has directories of 500 files.
 
 use crate::crew::{Clock, Done};
 use crate::files::Directory;
@@ -33,6 +33,9 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
             })
         });
     }
+    if workload == Workload::SmallSync {
+        return sync(stage);
+    }
     let prepare = |job: usize| Directory::open(&home(job));
     let work =
         |clock: &mut Clock<'_>, job: usize, directory: Directory| read(stage, clock, &directory, files(job));
@@ -42,6 +45,25 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
         stage.crew(workload).run(prepare, work)?;
     }
     stage.measure(workload, &[], prepare, work)
+}
+
+/// As many files again, in directories of their own.
+fn sync(stage: &Stage<'_>) -> Result<Sample, Error> {
+    let home = |job: usize| stage.job(Family::Small, job).join("synced");
+    let prepare = |job: usize| {
+        Ok((Directory::create_all(&home(job))?, Pattern::new(!stage.plan.seed, job, PAGE, 2 << 20)))
+    };
+    stage.measure(Workload::SmallSync, &[], prepare, |clock, job, (directory, mut pattern)| {
+        (0..share(stage.plan.sizes.synced_files, stage.plan.jobs as u64, job as u64)).try_for_each(|number| {
+            let bytes = pattern.at(number, number * PAGE, PAGE as usize);
+            clock.time(|| {
+                let file = directory.create(&format!("file-{number:07}"))?;
+                file.write_at(bytes, 0)?;
+                file.sync()?;
+                Ok(Done::bytes(PAGE))
+            })
+        })
+    })
 }
 
 fn name(number: u64) -> String {

@@ -18,6 +18,8 @@ use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, pat
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) tally: Tally,
+    /// From the first operation until what was written was synced by name; for workloads that write.
+    pub(crate) synced: Option<Duration>,
     /// From the first operation until nothing was pending; for workloads that write.
     pub(crate) drained: Option<Duration>,
     /// The daemon's processor time during the operations, and until nothing was pending.
@@ -134,9 +136,8 @@ impl<'p> Stage<'p> {
         Ok(())
     }
 
-    /// Waits until nothing is pending: fsync of `durable`, syncfs, the probe's drain.
-    pub(crate) fn settle(&self, durable: &[PathBuf]) -> Result<(), Error> {
-        durable.iter().try_for_each(|path| files::sync(path))?;
+    /// Waits until nothing is pending: syncfs, the probe's drain.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
         files::sync_file_system(&self.root)?;
         match &self.probe.drain {
             Some(drain) => drain().map_err(|source| self.callback("drain", source)),
@@ -162,10 +163,10 @@ impl<'p> Stage<'p> {
         let acknowledged = self.processor_time()?;
         let requests = asked.zip(self.requests()?).map(|(before, after)| more(&before, after));
         let drain = Instant::now();
-        if workload.writes() {
-            self.settle(durable)?;
-        } else if self.probe.drain.is_some() {
-            self.settle(&[])?;
+        durable.iter().try_for_each(|path| files::sync(path))?;
+        let synced = workload.writes().then(|| tally.elapsed + drain.elapsed());
+        if workload.writes() || self.probe.drain.is_some() {
+            self.settle()?;
         }
         let drained = workload.writes().then(|| tally.elapsed + drain.elapsed());
         let settled = self.processor_time()?;
@@ -179,7 +180,18 @@ impl<'p> Stage<'p> {
         let observed = self.observe()?;
         let growth = |(name, before): (&String, &f64)| Some((name.clone(), observed.get(name)? - before));
         let grown = held.iter().filter_map(growth).collect();
-        Ok(Sample { tally, drained, processor, client, peak_memory, observed, grown, requests, emptied })
+        Ok(Sample {
+            tally,
+            synced,
+            drained,
+            processor,
+            client,
+            peak_memory,
+            observed,
+            grown,
+            requests,
+            emptied,
+        })
     }
 
     fn observe(&self) -> Result<BTreeMap<String, f64>, Error> {
@@ -217,7 +229,7 @@ impl<'p> Stage<'p> {
     /// Removes what a family made, and waits until that is done with.
     pub(crate) fn clear(&self, family: Family) -> Result<(), Error> {
         remove(&self.family(family))?;
-        self.settle(&[])
+        self.settle()
     }
 
     /// Removes everything. Without this call it is removed on drop, and a failure then goes unseen.

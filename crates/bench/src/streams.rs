@@ -10,7 +10,7 @@ use crate::files::Directory;
 use crate::pattern::Pattern;
 use crate::plan::{PAGE, share};
 use crate::stage::{Sample, Stage};
-use crate::{Error, Family, Workload};
+use crate::{Error, Family, Unit, Workload};
 
 /// Bytes of one sequential read or write.
 const BLOCK: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
                     .crew(workload)
                     .run(|job| open(stage, job), |clock, job, file| read(stage, clock, job, &file))?;
             }
-            let sequential = matches!(workload, Workload::SequentialReadCold | Workload::SequentialReadWarm);
+            let sequential = workload.unit() == Unit::BytesPerSecond;
             stage.measure(
                 workload,
                 &[],

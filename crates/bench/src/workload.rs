@@ -21,6 +21,8 @@ pub enum Workload {
     RandomReadWarm,
     /// Each job overwrites 4 KiB pages of its file at random.
     RandomWrite,
+    /// The file as random writes left it, read from begin to end, nothing of it cached.
+    RewrittenReadCold,
     /// Each job creates empty files in one directory: open with `O_CREAT|O_EXCL`, close.
     Create,
     /// `stat` of each file in random order, names and attributes not cached.
@@ -41,6 +43,8 @@ pub enum Workload {
     SmallReadCold,
     /// The same, read once just before.
     SmallReadWarm,
+    /// Files of 4 KiB made durable one by one: open with `O_CREAT|O_EXCL`, write, fsync, close.
+    SmallSync,
     /// A source tree unpacked: directories and files of a few KiB with mode and times, as `tar -x` makes them.
     TreeWrite,
     /// The tree removed as `rm -r` does: each directory listed, its files unlinked, then itself.
@@ -91,7 +95,7 @@ pub enum Unit {
 }
 
 /// Name and title of each workload, and what one latency sample spans.
-const FACTS: [(Workload, &str, &str, &str); 19] = {
+const FACTS: [(Workload, &str, &str, &str); 21] = {
     use Workload as W;
     [
         (W::SequentialWrite, "sequential-write", "sequential write", "write of 1 MiB"),
@@ -100,6 +104,12 @@ const FACTS: [(Workload, &str, &str, &str); 19] = {
         (W::RandomReadCold, "random-read-cold", "random 4 KiB read, cold", "read of 4 KiB"),
         (W::RandomReadWarm, "random-read-warm", "random 4 KiB read, warm", "read of 4 KiB"),
         (W::RandomWrite, "random-write", "random 4 KiB write", "write of 4 KiB"),
+        (
+            W::RewrittenReadCold,
+            "rewritten-read-cold",
+            "sequential read after random writes, cold",
+            "read of 1 MiB",
+        ),
         (W::Create, "create", "create", "create and close"),
         (W::StatCold, "stat-cold", "stat, cold", "stat"),
         (W::StatWarm, "stat-warm", "stat, warm", "stat"),
@@ -110,6 +120,7 @@ const FACTS: [(Workload, &str, &str, &str); 19] = {
         (W::SmallWrite, "small-write", "4 KiB files, write", "create, write, close"),
         (W::SmallReadCold, "small-read-cold", "4 KiB files, read cold", "open, read, close"),
         (W::SmallReadWarm, "small-read-warm", "4 KiB files, read warm", "open, read, close"),
+        (W::SmallSync, "small-sync", "4 KiB files, synced", "create, write, fsync, close"),
         (W::TreeWrite, "tree-write", "source tree, unpack", "one entry"),
         (W::TreeRemove, "tree-remove", "source tree, remove", "one entry"),
         (W::Many, "many", "many 8 KiB files, write", "create, write, close"),
@@ -118,10 +129,10 @@ const FACTS: [(Workload, &str, &str, &str); 19] = {
 
 impl Workload {
     /// All workloads in the order they run and are reported.
-    pub const ALL: [Self; 19] = {
-        let mut all = [Self::SequentialWrite; 19];
+    pub const ALL: [Self; 21] = {
+        let mut all = [Self::SequentialWrite; 21];
         let mut index = 0;
-        while index < 19 {
+        while index < 21 {
             all[index] = FACTS[index].0;
             index += 1;
         }
@@ -150,9 +161,10 @@ impl Workload {
     /// What its rate counts.
     pub fn unit(self) -> Unit {
         match self {
-            Self::SequentialWrite | Self::SequentialReadCold | Self::SequentialReadWarm => {
-                Unit::BytesPerSecond
-            }
+            Self::SequentialWrite
+            | Self::SequentialReadCold
+            | Self::SequentialReadWarm
+            | Self::RewrittenReadCold => Unit::BytesPerSecond,
             _ => Unit::OperationsPerSecond,
         }
     }
@@ -165,7 +177,8 @@ impl Workload {
             | Self::SequentialReadWarm
             | Self::RandomReadCold
             | Self::RandomReadWarm
-            | Self::RandomWrite => Family::Streams,
+            | Self::RandomWrite
+            | Self::RewrittenReadCold => Family::Streams,
             Self::Create
             | Self::StatCold
             | Self::StatWarm
@@ -173,7 +186,7 @@ impl Workload {
             | Self::ListWarm
             | Self::Rename
             | Self::Unlink => Family::Names,
-            Self::SmallWrite | Self::SmallReadCold | Self::SmallReadWarm => Family::Small,
+            Self::SmallWrite | Self::SmallReadCold | Self::SmallReadWarm | Self::SmallSync => Family::Small,
             Self::TreeWrite | Self::TreeRemove => Family::Tree,
             Self::Many => Family::Many,
         }
@@ -188,6 +201,7 @@ impl Workload {
             | Self::Rename
             | Self::Unlink
             | Self::SmallWrite
+            | Self::SmallSync
             | Self::TreeWrite
             | Self::TreeRemove
             | Self::Many => true,
@@ -195,6 +209,7 @@ impl Workload {
             | Self::SequentialReadWarm
             | Self::RandomReadCold
             | Self::RandomReadWarm
+            | Self::RewrittenReadCold
             | Self::StatCold
             | Self::StatWarm
             | Self::ListCold
@@ -211,12 +226,20 @@ impl Workload {
 
     /// Whether file contents must not be cached.
     pub(crate) fn cold_data(self) -> bool {
-        matches!(self, Self::SequentialReadCold | Self::RandomReadCold | Self::SmallReadCold)
+        matches!(
+            self,
+            Self::SequentialReadCold | Self::RandomReadCold | Self::RewrittenReadCold | Self::SmallReadCold
+        )
     }
 
     /// Whether names and attributes must not be cached, or the figure would be a warm one.
     pub(crate) fn cold_names(self) -> bool {
         matches!(self, Self::StatCold | Self::ListCold)
+    }
+
+    /// Whether it needs this other workload of its family before it, which then runs even if it is not asked for.
+    pub(crate) fn needs(self, other: Self) -> bool {
+        other.founds_family() || (self == Self::RewrittenReadCold && other == Self::RandomWrite)
     }
 
     /// Whether it runs in every round of its family because the others work on what it made.

@@ -18,6 +18,7 @@ fn tiny() -> Sizes {
         random_writes: 29,
         names: 31,
         small_files: 37,
+        synced_files: 17,
         tree_files: 41,
         tree_directories: 11,
         many_files: 43,
@@ -62,9 +63,10 @@ fn expected(workload: Workload) -> (u64, Option<u64>, u64) {
     let stream = pages * 4096;
     match workload {
         // Two jobs with 769 pages between them: two blocks of 1 MiB each, the last one short.
-        Workload::SequentialWrite | Workload::SequentialReadCold | Workload::SequentialReadWarm => {
-            (4, Some(stream), 4)
-        }
+        Workload::SequentialWrite
+        | Workload::SequentialReadCold
+        | Workload::SequentialReadWarm
+        | Workload::RewrittenReadCold => (4, Some(stream), 4),
         Workload::RandomReadCold | Workload::RandomReadWarm => (23, Some(23 * 4096), 23),
         Workload::RandomWrite => (29, Some(29 * 4096), 29),
         Workload::ListCold | Workload::ListWarm => (31, Some(0), 2),
@@ -72,6 +74,7 @@ fn expected(workload: Workload) -> (u64, Option<u64>, u64) {
             (31, Some(0), 31)
         }
         Workload::SmallWrite | Workload::SmallReadCold | Workload::SmallReadWarm => (37, Some(37 * 4096), 37),
+        Workload::SmallSync => (17, Some(17 * 4096), 17),
         Workload::TreeWrite => (52, None, 52),
         Workload::TreeRemove => (52, Some(0), 52),
         Workload::Many => (43, Some(43 * 8192), 43),

@@ -118,9 +118,9 @@ pub struct CreateArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(
     override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
-    after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, allow_other, \
+    after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
-where it is not; dev_fuse: never), cache_dir=DIR, cache_size=SIZE, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
+where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Examples:
@@ -136,7 +136,7 @@ pub struct MountArgs {
     #[arg(value_names = ["VOLUME", "MOUNTPOINT"], value_hint = ValueHint::DirPath, num_args = 1..=2, required = true)]
     pub places: Vec<PathBuf>,
     /// Replace the process behind a mount by this binary, with the settings that it has, while files are open and in use
-    #[arg(long, conflicts_with_all = ["options", "cache_dir", "cache_size", "metrics"])]
+    #[arg(long, conflicts_with_all = ["options", "cache_dir", "cache_size", "passthrough_size", "passthrough_plaintext", "metrics"])]
     pub takeover: bool,
     /// Stay in front, log to standard error, end on Ctrl-C
     #[arg(short = 'f', long = "foreground")]
@@ -150,6 +150,13 @@ pub struct MountArgs {
     /// What the cache may take on disk, at least 16MiB [default: 10GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<ByteSize>,
+    /// What large files that are read again may take on disk, so that the kernel reads them by itself; 0: none [default: with -o ro a
+    /// quarter of --cache-size, otherwise 0]
+    #[arg(long, value_name = "SIZE")]
+    pub passthrough_size: Option<ByteSize>,
+    /// Allow that for an encrypted volume: plain text of such files is on the cache's disk while the mount lasts
+    #[arg(long)]
+    pub passthrough_plaintext: bool,
     /// Serve Prometheus metrics on this address, such as 127.0.0.1:9187, under /metrics
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
@@ -291,13 +298,14 @@ pub struct GcArgs {
 #[command(
     after_help = "Everything is written to a directory of the benchmark's own, which is removed at the end.
 
-Names of --size: stream-bytes, random-reads, random-writes, names, small-files, tree-files, tree-directories, many-files, \
+Names of --size: stream-bytes, random-reads, random-writes, names, small-files, synced-files, tree-files, tree-directories, many-files, \
 many-directories, many-jobs. The last three are of the workload `many`: files of 8 KiB.
 
 Examples:
   forebay bench /mnt/data --quick
   forebay bench /mnt/data --reference /var/tmp --json report.json --html report.html
   forebay bench /mnt/data --null --workload create --workload stat-warm
+  forebay bench /var/tmp --compare --json targets.json
   forebay bench /mnt/data --workload many --size many-files=1000000 --size many-directories=1000"
 )]
 pub struct BenchArgs {
@@ -310,6 +318,9 @@ pub struct BenchArgs {
     /// Compare with a do-nothing file system over the same kernel interface, with the target's terms of caching
     #[arg(long)]
     pub null: bool,
+    /// Make a volume in the directory, which is on a local disk, and measure every target of this file system beside its reference
+    #[arg(long, conflicts_with_all = ["null", "reference", "workloads", "jobs", "html"])]
+    pub compare: bool,
     /// Concurrent jobs, 1 to 1024
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub jobs: usize,

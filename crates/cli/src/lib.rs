@@ -19,6 +19,7 @@ mod logging;
 pub mod mount_options;
 pub mod mounts;
 mod output;
+mod passthrough;
 mod progress;
 pub mod size;
 

@@ -1,8 +1,9 @@
 //! What comes after `-o`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use forebay_fuse::Transport;
+use forebay_mount::Lifetimes;
 use forebay_vfs::AtimeMode;
 
 use crate::size::ByteSize;
@@ -20,14 +21,22 @@ pub struct MountFlags {
     pub nodev: bool,
     /// Nothing can be executed.
     pub noexec: bool,
+    /// ACLs have no effect.
+    pub noacl: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
+    /// For how long the kernel keeps names and attributes.
+    pub lifetimes: Lifetimes,
     /// How requests travel.
     pub transport: TransportChoice,
     /// `cache_dir=`.
     pub cache_dir: Option<PathBuf>,
     /// `cache_size=`.
     pub cache_size: Option<ByteSize>,
+    /// `passthrough_size=`.
+    pub passthrough_size: Option<ByteSize>,
+    /// `passthrough_plaintext`.
+    pub passthrough_plaintext: bool,
     /// `metrics=`.
     pub metrics: Option<SocketAddr>,
     /// `log=`.
@@ -142,13 +151,23 @@ impl MountFlags {
             ("defaults", None) => {
                 (self.read_only, self.nosuid, self.nodev, self.noexec) = (false, false, false, false)
             }
+            ("noacl", None) => self.noacl = true,
+            ("acl", None) => self.noacl = false,
             ("allow_other", None) => self.allow_other = true,
+            ("attr_timeout", Some(seconds)) => self.lifetimes.attr = seconds_of(name, seconds)?,
+            ("entry_timeout", Some(seconds)) => self.lifetimes.entry = seconds_of(name, seconds)?,
             ("transport", Some(name)) => self.transport = name.parse()?,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
+            ("passthrough_plaintext", None) => self.passthrough_plaintext = true,
+            ("passthrough_size", Some(size)) => self.passthrough_size = Some(value_of(name, size)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
-            ("transport" | "cache_dir" | "log" | "cache_size" | "metrics", None) => {
+            (
+                "attr_timeout" | "entry_timeout" | "transport" | "cache_dir" | "log" | "cache_size"
+                | "passthrough_size" | "metrics",
+                None,
+            ) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));
             }
             ("sync" | "dirsync", None) => {
@@ -188,6 +207,12 @@ fn absolute(name: &str, path: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("mount option '{name}' needs an absolute path")) }
 }
 
+/// Seconds, also parts of one.
+fn seconds_of(name: &str, value: &str) -> Result<Duration, String> {
+    let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("mount option '{name}={value}' needs seconds, such as 0 or 1.5"))
+}
+
 fn value_of<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|error| format!("mount option '{name}={value}': {error}"))
 }
@@ -207,6 +232,9 @@ mod tests {
         assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
         assert_eq!(parse("").unwrap(), MountFlags::default());
+        assert!(parse("noacl").unwrap().noacl && !parse("noacl,acl").unwrap().noacl);
+        let lifetimes = parse("attr_timeout=0,entry_timeout=1.5").unwrap().lifetimes;
+        assert_eq!((lifetimes.attr, lifetimes.entry), (Duration::ZERO, Duration::from_millis(1500)));
         assert_eq!(parse("transport=dev_fuse").unwrap().transport, TransportChoice::DevFuse);
     }
 
@@ -236,6 +264,8 @@ mod tests {
             ("sync", "O_SYNC"),
             ("transport=pigeon", "dev_fuse"),
             ("transport", "transport=..."),
+            ("attr_timeout=-1", "attr_timeout=-1"),
+            ("entry_timeout=soon", "seconds"),
         ] {
             let message = parse(list).unwrap_err();
             assert!(message.contains(named) && !message.contains('\n'), "{list}: {message}");

@@ -6,6 +6,7 @@ use std::{
 };
 
 use forebay_fuse::{mount_table, resolve};
+use rustix::io::Errno;
 
 use crate::error::CliError;
 
@@ -53,6 +54,12 @@ pub fn on(path: &Path) -> io::Result<Option<Mounted>> {
 pub fn of_volume(volume: &Path) -> io::Result<Option<Mounted>> {
     let volume = fs::canonicalize(volume)?;
     Ok(all()?.into_iter().rfind(|mounted| mounted.volume == volume))
+}
+
+/// Whether a process serves the mount, as far as this user may know. Waits for that process: to be asked only where nothing else tells.
+pub(crate) fn answers(mountpoint: &Path) -> bool {
+    // The attributes of its root the kernel knows, whether anybody serves it or not.
+    !matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Whatever is mounted exactly on `path`, which must be as [`resolve`] gives it.

@@ -22,16 +22,22 @@ const SIZES: &[&str] = &[
     "many-jobs=4",
 ];
 
-fn report(bed: &Bed, more: &[&str]) -> Value {
+/// The table and the report.
+fn measured(bed: &Bed, more: &[&str]) -> (String, Value) {
     let sizes = SIZES.iter().flat_map(|size| ["--size", *size]);
     let fixed =
         ["bench", "mnt", "--quick", "--keep-caches", "--json", "report.json", "--html", "report.html"];
     let args: Vec<&str> = fixed.into_iter().chain(sizes).chain(more.iter().copied()).collect();
     let table = bed.good(&args);
+    (table, serde_json::from_str(&fs::read_to_string(bed.path("report.json")).unwrap()).unwrap())
+}
+
+fn report(bed: &Bed, more: &[&str]) -> Value {
+    let (table, report) = measured(bed, more);
     assert!(table.contains("sequential write") && table.contains("held after create: "), "{table}");
     let page = fs::read_to_string(bed.path("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("requests an operation"));
-    serde_json::from_str(&fs::read_to_string(bed.path("report.json")).unwrap()).unwrap()
+    report
 }
 
 fn result<'r>(report: &'r Value, workload: &str) -> &'r Value {
@@ -47,7 +53,7 @@ fn every_workload_is_compared_with_a_file_system_that_does_nothing() {
     // What is read back is checked by the benchmark: wrong bytes would end it with an error.
     let report = report(&bed, &["--null", "--jobs", "2"]);
     let results = report["results"].as_array().unwrap();
-    assert_eq!(results.len(), 19);
+    assert_eq!(results.len(), 21);
     for result in results {
         let name = result["workload"].as_str().unwrap();
         if ["stat-cold", "list-cold"].contains(&name) {
@@ -102,4 +108,37 @@ fn sizes_that_there_are_not_are_refused() {
     let line = bed.refused(1, &["bench", "mnt", "--size", "names=0"]);
     assert!(line.contains("names is 0"), "{line}");
     assert!(contents(&bed.path("mnt")).is_empty());
+}
+
+#[test]
+fn with_lifetimes_of_zero_every_look_is_a_request() {
+    let bed = Bed::new();
+    bed.volume("v");
+    let asked = |options: &[&str]| {
+        bed.mount("v", "mnt", options);
+        let (_, report) = measured(&bed, &["--null", "--workload", "stat-warm"]);
+        bed.umount("mnt");
+        let requests = &result(&report, "stat-warm")["target"]["requests"];
+        requests.as_object().unwrap().values().map(|count| count.as_f64().unwrap()).sum::<f64>()
+    };
+    assert!(asked(&[]) < 0.1);
+    assert!(asked(&["-o", "attr_timeout=0,entry_timeout=0"]) >= 1.0);
+}
+
+#[test]
+fn all_targets_are_measured_in_one_comparison() {
+    let bed = Bed::new();
+    let dir = bed.dir("dir");
+    let sizes = SIZES.iter().flat_map(|size| ["--size", *size]);
+    let fixed = ["bench", "dir", "--compare", "--quick", "--keep-caches", "--json", "report.json"];
+    let table = bed.good(&fixed.into_iter().chain(sizes).collect::<Vec<_>>());
+    assert!(table.contains("warm stat") && table.contains("requests"), "{table}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(bed.path("report.json")).unwrap()).unwrap();
+    for line in report["lines"].as_array().unwrap() {
+        // The kernel's caches were kept, so nothing could be listed cold.
+        let left_out = line["workload"] == "list-cold";
+        assert_eq!(line["value"].is_null(), left_out, "{line}");
+    }
+    assert_eq!(report["runs"].as_array().unwrap().len(), 7);
+    assert!(contents(&dir).is_empty(), "the benchmark left something");
 }

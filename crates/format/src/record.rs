@@ -94,6 +94,13 @@ impl FileHead {
         }
         Ok(head)
     }
+
+    /// Whether anything of the head of this file is in `bytes`: they are a damaged head then, and not a sector to which none was ever written.
+    #[must_use]
+    pub fn is_remnant(bytes: &[u8], volume: VolumeId, segment: SegmentId) -> bool {
+        let has = |at: usize, field: &[u8]| bytes.get(at..at + field.len()) == Some(field);
+        has(0, FILE_MAGIC) || has(12, &volume.0) || has(28, &segment.0.to_le_bytes())
+    }
 }
 
 /// The head of a record.

@@ -51,7 +51,7 @@ impl Device {
         Device { fd }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 

@@ -15,6 +15,7 @@
 //! each other. A method that blocks holds one worker and never the rest, up to [`SessionOptions::max_workers`].
 //! `docs/design/kernel-interface.md` gives the reasons.
 
+mod backing;
 mod device;
 mod dispatch;
 mod errno;
@@ -33,6 +34,10 @@ pub mod null;
 pub mod protocol;
 pub mod types;
 
+#[cfg(test)]
+mod fuzz;
+
+pub use backing::{Backing, BackingFiles, is_held_elsewhere, may_pass_through};
 pub use errno::Errno;
 pub use fs::Filesystem;
 pub use init::{Agreed, InitConfig, KernelOffer};

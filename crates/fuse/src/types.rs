@@ -1,5 +1,6 @@
 //! Values that cross the interface: attributes, entries, and the arguments of operations.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -132,6 +133,9 @@ pub struct Attr {
 pub struct Entry {
     /// The attributes; `attr.ino == 0` says that the name does not exist, for as long as `entry_ttl`.
     pub attr: FileAttr,
+    /// The number by which the kernel asks for the inode from then on: `attr.ino`, or another one that the file system takes
+    /// for the same file. To the kernel each number is an inode of its own, with its own caches, locks and watches.
+    pub node: u64,
     /// Tells apart inodes that shared a number; unique with the number for the file system's life.
     pub generation: u64,
     /// Lifetime of the name.
@@ -158,7 +162,7 @@ impl Entry {
             rdev: 0,
             blksize: 0,
         };
-        Entry { attr, generation: 0, entry_ttl: ttl, attr_ttl: Duration::ZERO }
+        Entry { attr, node: 0, generation: 0, entry_ttl: ttl, attr_ttl: Duration::ZERO }
     }
 }
 
@@ -169,6 +173,10 @@ pub struct Opened {
     pub fh: u64,
     /// How the kernel shall treat it.
     pub flags: OpenFlags,
+    /// The registered file that the kernel reads and maps in its place ([`crate::Backing::id`]). All opens of an inode that
+    /// live at the same time must name the same one, and none of them may use the page cache; otherwise the open fails with
+    /// `EIO`.
+    pub passthrough: Option<NonZeroU32>,
 }
 
 /// Attributes to change; `None` leaves one as it is.

@@ -8,6 +8,8 @@
 mod files;
 #[path = "locks.rs"]
 mod locks;
+#[path = "passthrough.rs"]
+mod passthrough;
 #[path = "serving.rs"]
 mod serving;
 #[path = "support/mod.rs"]

@@ -1,9 +1,7 @@
-use std::{fmt, io, sync::Arc};
-
 use bytes::Bytes;
 use forebay_fuse::{
-    Agreed, DirBuffer, DirPlusBuffer, Errno, Filesystem, InitConfig, KernelOffer, LockReply, Notifier,
-    ReadBuffer, Request,
+    Agreed, DirBuffer, DirPlusBuffer, Errno, Filesystem, InitConfig, KernelOffer, LockReply, ReadBuffer,
+    Request,
     flags::{Capabilities, OpenFlags, WriteFlags},
     types::{
         Attr, CopyRange, Create, Entry, Fallocate as FuseFallocate, Lock, LockKind, LockRange, Mknod,
@@ -12,102 +10,16 @@ use forebay_fuse::{
     },
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
-use forebay_vfs::{
-    Caller, Fallocate, Kill, LockKeeper, Open, Opened, ReadPiece, RenameMode, SetXattr, Vfs, VfsError, Whence,
-};
-
-use parking_lot::Mutex;
+use forebay_vfs::{Fallocate, Kill, LockKeeper, Open, ReadPiece, RenameMode, SetXattr, VfsError, Whence};
 
 use crate::{
-    convert::{self, FOREVER, entry, ino, mode_bits},
-    lock_waiter::Waiter,
-    notices::Notices,
-    trouble::Trouble,
+    convert::{self, ino, mode_bits},
+    volume_fs::VolumeFs,
 };
-
-/// Of every open file. Its pages stay: an open without KEEP_CACHE has the kernel drop them, also one that a write has filled and not sent yet,
-/// and what a read brings back in its place before that write arrives are the old bytes, for good.
-const OPEN_FLAGS: OpenFlags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, true);
 
 type Result<T> = std::result::Result<T, Errno>;
 
-type StartCall = Box<dyn FnOnce(&Agreed) + Send>;
-
-/// Whom to tell of the beginning.
-#[derive(Default)]
-struct OnStart(Mutex<Option<StartCall>>);
-
-impl fmt::Debug for OnStart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnStart").field(&self.0.lock().is_some()).finish()
-    }
-}
-
-/// A volume as the kernel's file system.
-#[derive(Debug)]
-pub struct VolumeFs {
-    vfs: Arc<Vfs>,
-    trouble: Trouble,
-    on_start: OnStart,
-    notices: Notices,
-}
-
-impl VolumeFs {
-    /// Serves `vfs`.
-    #[must_use]
-    pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
-        VolumeFs {
-            vfs,
-            trouble: Trouble::default(),
-            on_start: OnStart::default(),
-            notices: Notices::default(),
-        }
-    }
-
-    /// Has the kernel told by `notifier` of access times that an open changed, within some 20 ms. Without it the kernel answers with the old
-    /// ones until it asks again for another reason.
-    ///
-    /// # Errors
-    /// No thread could be started for it.
-    pub fn tell_accesses_by(&self, notifier: Notifier) -> io::Result<()> {
-        self.notices.serve_by(notifier)
-    }
-
-    /// What it serves.
-    #[must_use]
-    pub fn vfs(&self) -> &Arc<Vfs> {
-        &self.vfs
-    }
-
-    /// Has `call` told, once, that the mount has begun and what was agreed with the kernel. It is called before the first operation: it must not
-    /// use the mount. Nobody has to try the mount to learn this, which would have the server wait for itself.
-    pub fn when_started(&self, call: impl FnOnce(&Agreed) + Send + 'static) {
-        *self.on_start.0.lock() = Some(Box::new(call));
-    }
-
-    fn done<T>(&self, op: &'static str, ino: u64, result: std::result::Result<T, VfsError>) -> Result<T> {
-        result.map_err(|error| self.trouble.answer(&self.vfs, op, ino, &error))
-    }
-
-    /// Which set-id bits of `number` go, where `wanted` says that some do.
-    fn kill(&self, req: &Request, number: u64, wanted: bool) -> Kill {
-        if wanted { Self::by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
-    }
-
-    /// A close is of interest only to locks that are kept here: a write that returned has been taken.
-    fn opened(&self, opened: Opened) -> FuseOpened {
-        let no_flush = self.vfs.lock_keeper() == LockKeeper::Kernel;
-        FuseOpened { fh: opened.fh, flags: OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush) }
-    }
-
-    /// Calls `work` with who asks.
-    fn by<T>(req: &Request, work: impl FnOnce(&Caller<'_>) -> T) -> T {
-        let in_group = |gid| req.in_group(gid);
-        work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
-    }
-}
-
-fn open_args(flags: u32, kill: Kill) -> Open {
+pub(crate) fn open_args(flags: u32, kill: Kill) -> Open {
     let has = |flag: i32| flags & flag as u32 != 0;
     Open {
         read_only: flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32,
@@ -130,52 +42,62 @@ impl Filesystem for VolumeFs {
     fn init(&self, _offer: &KernelOffer) -> Result<InitConfig> {
         let plain = InitConfig::default();
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
-        let capabilities = plain.capabilities.with(locks, self.vfs.lock_keeper() == LockKeeper::Vfs)
+        // A default ACL replaces the umask, which the kernel then must not apply.
+        let acls = Capabilities::POSIX_ACL | Capabilities::DONT_MASK;
+        let capabilities = plain
+            .capabilities
+            .with(locks, self.vfs.lock_keeper() == LockKeeper::Vfs)
+            .with(acls, self.vfs.has_acls())
             | Capabilities::EXPORT_SUPPORT
-            | Capabilities::DONT_MASK
-            | Capabilities::POSIX_ACL
             | Capabilities::SETXATTR_EXT
             | Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DO_READDIRPLUS
             | Capabilities::CACHE_SYMLINKS
             | Capabilities::EXPLICIT_INVAL_DATA;
-        Ok(InitConfig { capabilities, ..plain })
+        match self.passthrough.as_ref().map_or(Capabilities::NONE, |through| through.wish()) {
+            Capabilities::NONE => Ok(InitConfig { capabilities, ..plain }),
+            wish => Ok(InitConfig { capabilities: capabilities | wish, max_stack_depth: 1, ..plain }),
+        }
     }
 
     fn started(&self, agreed: &Agreed) {
         tracing::debug!(minor = agreed.minor, capabilities = ?agreed.capabilities, "mounted");
-        if let Some(call) = self.on_start.0.lock().take() {
-            call(agreed);
-        }
+        self.begun(agreed);
     }
 
     fn destroy(&self) {
         self.notices.end();
+        if let Some(through) = &self.passthrough {
+            through.ended();
+        }
         self.vfs.write_access_times();
     }
 
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         match self.vfs.lookup(ino(parent), name) {
-            Ok(attr) => Ok(entry(&attr)),
-            Err(VfsError::NotFound) => Ok(Entry::negative(FOREVER)),
+            Ok(attr) => Ok(self.entry(&attr)),
+            Err(VfsError::NotFound) => Ok(Entry::negative(self.lifetimes.entry)),
             Err(error) => self.done("lookup in", parent, Err(error)),
         }
     }
 
-    fn forget(&self, number: u64, _nlookup: u64) {
-        self.vfs.forget(ino(number));
+    fn forget(&self, number: u64, nlookup: u64) {
+        self.forgotten(number, nlookup);
     }
 
     fn getattr(&self, _req: &Request, number: u64, _fh: Option<u64>) -> Result<Attr> {
         let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
-        Ok(convert::attr(&attr))
+        Ok(self.attr(&attr))
     }
 
     fn setattr(&self, req: &Request, number: u64, set: &SetAttr) -> Result<Attr> {
+        if self.is_elsewhere(number, set.size.is_some()) {
+            return Err(Errno::ESTALE);
+        }
         let kill = self.kill(req, number, set.kill_suidgid);
         let set = forebay_vfs::SetAttr { kill, ..convert::set_attr(set) };
         let attr = self.vfs.setattr(ino(number), &set);
-        Ok(convert::attr(&self.done("change of attributes", number, attr)?))
+        Ok(self.attr(&self.done("change of attributes", number, attr)?))
     }
 
     fn readlink(&self, _req: &Request, number: u64) -> Result<Bytes> {
@@ -184,7 +106,7 @@ impl Filesystem for VolumeFs {
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let made = Self::by(req, |caller| self.vfs.symlink(ino(parent), name, target, caller));
-        self.done("symlink in", parent, made).map(|attr| entry(&attr))
+        self.done("symlink in", parent, made).map(|attr| self.entry(&attr))
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], args: &Mknod) -> Result<Entry> {
@@ -194,13 +116,13 @@ impl Filesystem for VolumeFs {
         };
         let what = (kind, mode_bits(args.mode), mode_bits(args.umask));
         let made = Self::by(req, |caller| self.vfs.mknod(ino(parent), name, what, args.rdev, caller));
-        self.done("mknod in", parent, made).map(|attr| entry(&attr))
+        self.done("mknod in", parent, made).map(|attr| self.entry(&attr))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         let (mode, umask) = (mode_bits(mode), mode_bits(umask));
         let made = Self::by(req, |caller| self.vfs.mkdir(ino(parent), name, mode, umask, caller));
-        self.done("mkdir in", parent, made).map(|attr| entry(&attr))
+        self.done("mkdir in", parent, made).map(|attr| self.entry(&attr))
     }
 
     fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
@@ -232,16 +154,11 @@ impl Filesystem for VolumeFs {
 
     fn link(&self, _req: &Request, number: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
         let linked = self.vfs.link(ino(number), ino(new_parent), new_name);
-        self.done("link", number, linked).map(|attr| entry(&attr))
+        self.done("link", number, linked).map(|attr| self.entry(&attr))
     }
 
     fn open(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
-        let open = open_args(args.flags, self.kill(req, number, args.kill_suidgid));
-        let handle = self.done("open", number, self.vfs.open(ino(number), open))?;
-        if handle.accessed {
-            self.notices.note(number);
-        }
-        Ok(self.opened(handle))
+        self.open_file(req, number, args)
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, FuseOpened)> {
@@ -249,14 +166,16 @@ impl Filesystem for VolumeFs {
         let exclusive = args.flags & libc::O_EXCL as u32 != 0;
         let open = (open_args(args.flags, args.kill_suidgid.into()), exclusive);
         let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
-        self.done("create in", parent, made).map(|(attr, handle)| (entry(&attr), self.opened(handle)))
+        self.done("create in", parent, made)
+            .map(|(attr, handle)| (self.own_entry(&attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, args: &Create) -> Result<(Entry, FuseOpened)> {
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let linkable = args.flags & libc::O_EXCL as u32 == 0;
         let made = Self::by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
-        self.done("tmpfile in", parent, made).map(|(attr, handle)| (entry(&attr), self.opened(handle)))
+        self.done("tmpfile in", parent, made)
+            .map(|(attr, handle)| (self.own_entry(&attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
 
     fn read(&self, _req: &Request, number: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
@@ -282,8 +201,7 @@ impl Filesystem for VolumeFs {
     }
 
     fn release(&self, _req: &Request, number: u64, args: &Release) -> Result<()> {
-        let flock_owner = args.flock_release.then_some(args.lock_owner);
-        self.vfs.release(ino(number), args.fh, flock_owner);
+        self.closed(number, args);
         Ok(())
     }
 
@@ -293,7 +211,7 @@ impl Filesystem for VolumeFs {
 
     fn opendir(&self, _req: &Request, number: u64, _args: &FuseOpen) -> Result<FuseOpened> {
         let fh = self.done("opendir", number, self.vfs.opendir(ino(number)))?;
-        Ok(FuseOpened { fh, flags: OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE })
+        Ok(FuseOpened { fh, flags: OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE, passthrough: None })
     }
 
     fn readdir(
@@ -319,7 +237,7 @@ impl Filesystem for VolumeFs {
         out: &mut DirPlusBuffer<'_>,
     ) -> Result<()> {
         let listed = self.vfs.readdirplus(fh, offset, &mut |listed| match &listed.attr {
-            Some(attr) => out.add(&entry(attr), listed.cookie, listed.name),
+            Some(attr) => self.list_entry(attr, |entry| out.add(entry, listed.cookie, listed.name)),
             None => out.add_name(listed.ino.0, listed.cookie, convert::kind(listed.kind), listed.name),
         });
         self.done("readdir", number, listed)
@@ -449,19 +367,6 @@ impl Filesystem for VolumeFs {
 
     fn statx(&self, _req: &Request, number: u64, _args: &Statx) -> Result<StatxReply> {
         let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
-        Ok(convert::statx(&attr))
-    }
-}
-
-impl VolumeFs {
-    fn lock(&self, number: u64, lock: &Lock, wait: bool, reply: LockReply) {
-        match convert::lock_request(lock) {
-            Some(request) => self.vfs.locks().set(ino(number), request, wait, Box::new(Waiter(reply))),
-            None => {
-                let range = (lock.range.start, lock.range.end);
-                self.vfs.locks().unlock(ino(number), convert::lock_space(lock), lock.owner, range);
-                reply.answer(Ok(()));
-            }
-        }
+        Ok(self.statx_of(&attr))
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn attr(attr: &VfsAttr) -> Attr {
 
 pub(crate) fn entry(attr: &VfsAttr) -> Entry {
     // Inode numbers are never used again, so all have one generation.
-    Entry { attr: file_attr(attr), generation: 1, entry_ttl: FOREVER, attr_ttl: FOREVER }
+    Entry { attr: file_attr(attr), node: attr.ino.0, generation: 1, entry_ttl: FOREVER, attr_ttl: FOREVER }
 }
 
 pub(crate) fn statx(attr: &VfsAttr) -> fuse::StatxReply {
@@ -110,6 +110,7 @@ pub(crate) fn lock_range(range: LockRange) -> FuseRange {
     FuseRange { start: range.start, end: range.end, kind, pid: range.pid }
 }
 
-pub(crate) fn ino(ino: u64) -> Ino {
-    Ino(ino)
+/// The inode that a number of the kernel's stands for.
+pub(crate) fn ino(number: u64) -> Ino {
+    crate::passthrough::own(number)
 }

@@ -8,9 +8,12 @@ mod convert;
 mod errno;
 mod lock_waiter;
 mod notices;
+mod passthrough;
 mod stats;
 mod trouble;
+mod volume_fs;
 
-pub use adapter::VolumeFs;
 pub use errno::errno;
+pub use passthrough::PassthroughStatus;
 pub use stats::{BUCKETS, OpStats, Stats};
+pub use volume_fs::{Lifetimes, VolumeFs};

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Words: `strict` or `ordered`, how names become durable; `beside` or `apart`, a store in another directory of the same disk or on another
-//! disk; `object`, the class; `busy`, with `gc` all the time; `full`, on a disk
-//! that becomes full.
+//! disk; `object`, the class; `busy`, with `gc` all the time; `slow`, a store whose syncs take 20 ms; `deep`, up to
+//! three more cuts after each; `full`, on a disk
+//! that becomes full; `auto`, `io_uring` or `dev_fuse`, the transport of each mount (else as it is without the option).
 //!
 //! `power`: LIVES lives from SEED on, the power cut at POINTS points of each. `kill`: KILLS lives that end by `kill -9`.
 //! `pair`: two machines, of which one takes the volume over from the other. `removal`: for each place where BIN syncs, up to LIVES lives with that sync left out; each must break a promise. Exits with 1
@@ -31,7 +32,10 @@ type Failure = Box<dyn std::error::Error>;
 /// Bytes for which a disk that becomes full has room: two files of the journal and a little more.
 const FULL: u64 = 72 << 20;
 
-const USAGE: &str = "usage: crash power|pair|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered|beside|apart|object|busy|full ...] [-- CREATE OPTIONS]";
+/// Words that stand for the mount option `transport`.
+const TRANSPORTS: [&str; 3] = ["auto", "io_uring", "dev_fuse"];
+
+const USAGE: &str = "usage: crash power|pair|kill|removal BIN SEED LIVES THREADS [POINTS] [strict|ordered|beside|apart|object|busy|slow|deep|full|auto|io_uring|dev_fuse ...] [-- CREATE OPTIONS]";
 
 fn main() -> ExitCode {
     match run() {
@@ -55,8 +59,11 @@ struct Arguments {
     store: StoreAt,
     object: bool,
     busy: bool,
+    slow: bool,
+    deep: bool,
     room: Option<u64>,
     create_options: Vec<String>,
+    mount_options: Vec<String>,
 }
 
 fn arguments() -> Result<Arguments, Failure> {
@@ -70,8 +77,9 @@ fn arguments() -> Result<Arguments, Failure> {
     let mode = at(0)?.clone();
     let (points, words) = if mode == "kill" { (0, 5) } else { (number(5)?, 6) };
     let words = own.get(words..).unwrap_or_default();
-    let known = ["strict", "ordered", "beside", "apart", "object", "busy", "full"];
-    if let Some(unknown) = words.iter().find(|word| !known.contains(&word.as_str())) {
+    let transport = |word: &&String| TRANSPORTS.contains(&word.as_str());
+    let known = ["strict", "ordered", "beside", "apart", "object", "busy", "slow", "deep", "full"];
+    if let Some(unknown) = words.iter().find(|word| !known.contains(&word.as_str()) && !transport(word)) {
         return Err(format!("'{unknown}' is no word that is known here; {USAGE}").into());
     }
     let has = |word: &str| words.iter().any(|own| own == word);
@@ -91,8 +99,11 @@ fn arguments() -> Result<Arguments, Failure> {
         store,
         object: has("object"),
         busy: has("busy"),
+        slow: has("slow"),
+        deep: has("deep"),
         room: has("full").then_some(FULL),
         create_options,
+        mount_options: words.iter().filter(transport).map(|word| format!("transport={word}")).collect(),
     })
 }
 
@@ -104,6 +115,7 @@ fn run() -> Result<bool, Failure> {
         program: Program {
             binary: arguments.binary.clone(),
             create_options: arguments.create_options.clone(),
+            mount_options: arguments.mount_options.clone(),
             environment: Vec::new(),
             output: place.path().join("output"),
         },
@@ -117,9 +129,11 @@ fn run() -> Result<bool, Failure> {
         },
         rounds: 3,
         fsck_every: 10,
+        again_every: if arguments.deep { 1 } else { 6 },
         store: arguments.store,
         object: arguments.object,
         busy: arguments.busy,
+        slow: arguments.slow,
         room: arguments.room,
     };
     let good = match arguments.mode.as_str() {

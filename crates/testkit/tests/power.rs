@@ -7,12 +7,15 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_testkit::power::campaign::{Life, Outcome, StoreAt};
-use forebay_testkit::power::cut::{Fill, Names, Rules};
+use forebay_testkit::power::cut::{Cutter, Fill, Names, Rules};
 use forebay_testkit::power::daemon::{Program, Trouble};
+use forebay_testkit::power::disk::Disk;
+use forebay_testkit::power::layer::Layer;
 use forebay_testkit::power::place::Place;
+use forebay_testkit::power::rng::Rng;
 use forebay_testkit::power::workload::Plan;
 
 const STRICT: Rules = Rules { names: Names::Strict, fill: Fill::ZerosOrNoise };
@@ -40,6 +43,7 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
     let program = Program {
         binary: binary.to_owned(),
         create_options: Vec::new(),
+        mount_options: Vec::new(),
         environment: Vec::new(),
         output: place.path().join("output"),
     };
@@ -50,9 +54,11 @@ fn life(binary: &Path, place: &Place, name: &str, seed: u64) -> Life {
         plan,
         rounds: 2,
         fsck_every: 5,
+        again_every: 6,
         store: StoreAt::Inside,
         object: false,
         busy: false,
+        slow: false,
         room: None,
     }
 }
@@ -97,12 +103,15 @@ fn crash_model(lives: u64, kills: u64) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// A life of the product: all operations; `busy` with upkeep all the time.
+/// A life of the product: all operations; `busy` with upkeep all the time. Every other one keeps to `/dev/fuse`; the rest have their requests over
+/// io_uring where the system lets them.
 fn product_life(binary: &Path, place: &Place, seed: u64, store: StoreAt, object: bool, busy: bool) -> Life {
     let name = format!("{store:?}{}{}", if object { "-object" } else { "" }, if busy { "-busy" } else { "" });
     let mut own = life(binary, place, &name.to_lowercase(), seed);
     own.plan.rich = true;
     (own.store, own.object, own.busy) = (store, object, busy);
+    let transport = if seed.is_multiple_of(2) { "dev_fuse" } else { "auto" };
+    own.program.mount_options.push(format!("transport={transport}"));
     own
 }
 
@@ -117,7 +126,8 @@ fn power_cuts(binary: &Path, place: &Place) -> Result<(u64, usize), Trouble> {
         (5, StoreAt::Apart, false, true, STRICT),
     ];
     for (seed, store, object, busy, rules) in lives {
-        let own = product_life(binary, place, seed, store, object, busy);
+        let mut own = product_life(binary, place, seed, store, object, busy);
+        own.slow = object && !busy;
         let outcome = own.power(25, rules)?;
         crashes += outcome.crashes;
         broken += report(&own.place.display().to_string(), seed, &outcome);
@@ -194,6 +204,37 @@ fn what_forebay_leaves_out_is_found() -> Result<(), Trouble> {
         let told = found.and_then(|finding| finding.told.into_iter().next());
         assert!(told.is_some(), "nothing was found with {point} left out");
         say(&format!("without {point}: {}", told.unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// What `create` and a recovery have made is there after a cut right after they said so, with the name of its directory.
+#[test]
+fn a_new_volume_is_there_once_that_was_said() -> Result<(), Trouble> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(binary) = product() else { return Ok(()) };
+    let place = Place::new("new")?;
+    let program = life(&binary, &place, "new", 1).program;
+    let root = place.path().join("disk");
+    std::fs::create_dir_all(&root).map_err(Trouble::io("create directory", &root))?;
+    let layer = Layer::mount(Arc::new(Disk::default()), &root).map_err(Trouble::io("mount on", &root))?;
+    program.create(&root.join("made"), Some(&root.join("bucket")))?;
+    let made = layer.disk().points();
+    program.recover(&root.join("recovered"), &root.join("bucket"), None)?;
+    let recovered = layer.disk().points();
+    let log = layer.disk().log();
+    layer.unmount().map_err(Trouble::io("unmount", &root))?;
+    for (point, name, others) in [(made, "made", &[][..]), (recovered, "recovered", &["made"])] {
+        let images = (0..20).map(|seed| Cutter::new(&log, STRICT).image(point, &mut Rng::new(seed)));
+        let lost = images.filter(|image| !image.has_name(&format!("{name}/forebay.volume"))).count();
+        assert_eq!(lost, 0, "of 20 cuts so many left no volume '{name}'");
+        let image = Cutter::new(&log, STRICT).image(point, &mut Rng::new(20));
+        image.write_to(&root).map_err(Trouble::io("lay out an image in", &root))?;
+        program.fsck(&root.join(name))?;
+        for dir in ["bucket", name].iter().chain(others) {
+            let dir = root.join(dir);
+            std::fs::remove_dir_all(&dir).map_err(Trouble::io("remove", &dir))?;
+        }
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ impl Vfs {
         }
         let inherited = match wanted.kind {
             FileKind::Symlink => None,
+            _ if !self.options.acls => None,
             _ => self.acl(&directory, acl::DEFAULT)?,
         };
         Ok(inherit(&directory, inherited, wanted, caller))

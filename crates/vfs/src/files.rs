@@ -63,6 +63,9 @@ impl Vfs {
         if open.truncate && inode.row.kind == FileKind::Regular {
             self.setattr(ino, &SetAttr { size: Some(0), kill: open.kill, ..SetAttr::default() })?;
         }
+        if open.read_only && inode.row.kind == FileKind::Regular {
+            self.volume.opened_for_reading(ino, inode.row.size);
+        }
         // Reads that are answered from the caller's cache are not seen here, so opening for reading is the access.
         let accessed = open.read_only && !open.no_atime && inode.row.size > 0 && self.accessed(&inode);
         Ok(Opened { fh: self.new_handle(), accessed })

@@ -33,11 +33,18 @@ pub struct VfsOptions {
     pub clock: Arc<dyn Clock>,
     /// Locks.
     pub locks: LockKeeper,
+    /// Whether there are ACLs. Without, those that files have stay there, unseen and without effect.
+    pub acls: bool,
 }
 
 impl Default for VfsOptions {
     fn default() -> VfsOptions {
-        VfsOptions { atime: AtimeMode::default(), clock: Arc::new(SystemClock), locks: LockKeeper::default() }
+        VfsOptions {
+            atime: AtimeMode::default(),
+            clock: Arc::new(SystemClock),
+            locks: LockKeeper::default(),
+            acls: true,
+        }
     }
 }
 
@@ -46,6 +53,7 @@ impl fmt::Debug for VfsOptions {
         f.debug_struct("VfsOptions")
             .field("atime", &self.atime)
             .field("locks", &self.locks)
+            .field("acls", &self.acls)
             .finish_non_exhaustive()
     }
 }

@@ -63,6 +63,12 @@ impl Vfs {
         &self.volume
     }
 
+    /// Whether there are ACLs.
+    #[must_use]
+    pub fn has_acls(&self) -> bool {
+        self.options.acls
+    }
+
     /// Who keeps advisory locks.
     #[must_use]
     pub fn lock_keeper(&self) -> LockKeeper {

@@ -18,6 +18,9 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 const TRUSTED: &[u8] = b"trusted.";
 
+/// What `ls -l` asks for of every file, until it is told that a file system has no such thing.
+const SELINUX: &[u8] = b"security.selinux";
+
 /// Which rules an attribute follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
@@ -45,12 +48,31 @@ fn class(name: &[u8]) -> Result<Class, VfsError> {
 }
 
 impl Vfs {
+    fn class(&self, name: &[u8]) -> Result<Class, VfsError> {
+        match class(name)? {
+            Class::AccessAcl | Class::DefaultAcl if !self.options.acls => {
+                Err(VfsError::NotSupported("an ACL, as the volume is mounted without them,"))
+            }
+            class => Ok(class),
+        }
+    }
+
     /// The value of an attribute.
     ///
     /// # Errors
-    /// [`VfsError::NoAttribute`], [`VfsError::NotSupported`] for another namespace than `user`, `trusted`, `security` and ACLs.
+    /// [`VfsError::NoAttribute`]; [`VfsError::NotSupported`] for another namespace than `user`, `trusted`, `security` and ACLs, and for an SELinux
+    /// label that is not there.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
-        class(name)?;
+        self.class(name)?;
+        match self.stored_xattr(ino, name) {
+            Err(VfsError::NoAttribute) if name == SELINUX => {
+                Err(VfsError::NotSupported("an SELinux label that nobody has set"))
+            }
+            found => found,
+        }
+    }
+
+    fn stored_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
         match self.ns.xattr(self.at, ino, name) {
             Err(MetaError::Stale(ino)) => {
                 self.inode_or_ghost(ino)?;
@@ -73,7 +95,10 @@ impl Vfs {
             names => names?,
         };
         let mut list = Vec::new();
-        for name in names.iter().filter(|name| trusted || !name.starts_with(TRUSTED)) {
+        let is_acl = |name: &[u8]| name == acl::ACCESS || name == acl::DEFAULT;
+        let listed =
+            |name: &[u8]| (trusted || !name.starts_with(TRUSTED)) && (self.options.acls || !is_acl(name));
+        for name in names.iter().filter(|name| listed(name)) {
             list.extend_from_slice(name);
             list.push(0);
         }
@@ -98,7 +123,7 @@ impl Vfs {
         if value.len() > XATTR_VALUE_MAX {
             return Err(VfsError::AttributeTooLarge(value.len()));
         }
-        match class(name)? {
+        match self.class(name)? {
             Class::Plain => match self.ns.set_xattr(self.at, ino, name, value, mode) {
                 Err(MetaError::AttributeExists) => Err(VfsError::Exists),
                 set => Ok(set?),
@@ -114,7 +139,7 @@ impl Vfs {
     /// [`VfsError::NoAttribute`], [`VfsError::NotSupported`], [`VfsError::Stale`].
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<(), VfsError> {
         self.writable()?;
-        let class = class(name)?;
+        let class = self.class(name)?;
         match self.ns.remove_xattr(self.at, ino, name) {
             Err(MetaError::NoAttribute) if class != Class::Plain => Ok(()),
             removed => Ok(removed?),

@@ -170,11 +170,15 @@ fn fill(root: &Path, options: &CreateOptions) -> Result<VolumeConfig, VolumeErro
     drop(engine);
     sync_tree(&paths.meta())?;
     config.write(root)?;
-    let parent = std::path::absolute(root).map_err(io_error("find", root))?;
-    if let Some(parent) = parent.parent() {
-        sync_dir(parent, Point::VOLUME_NAME).map_err(io_error("sync", parent))?;
-    }
+    sync_name(root)?;
     Ok(config)
+}
+
+/// Makes the name of a volume's directory durable; what is above it was there before.
+pub(crate) fn sync_name(root: &Path) -> Result<(), VolumeError> {
+    let path = std::path::absolute(root).map_err(io_error("find", root))?;
+    let Some(parent) = path.parent() else { return Ok(()) };
+    sync_dir(parent, Point::VOLUME_NAME).map_err(io_error("sync", parent))
 }
 
 /// Makes the bucket this volume's, and puts into it what the volume can be brought back from.

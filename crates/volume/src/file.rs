@@ -37,7 +37,11 @@ impl Volume {
         self.may_write()?;
         self.wait_for_room();
         let mut one_writer = self.data_locks.lock(ino);
-        self.write_locked(ino, offset, data, attr, &mut one_writer)
+        let change = self.changing(ino);
+        change.reserve(offset, data.len() as u64)?;
+        let inode = self.write_locked(ino, offset, data, attr, &mut one_writer)?;
+        change.wrote(offset, data)?;
+        Ok(inode)
     }
 
     fn write_locked(
@@ -81,8 +85,13 @@ impl Volume {
     /// [`VolumeError`]; nothing was changed.
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VolumeError> {
         self.may_write()?;
-        let _one_writer = set.size.is_some().then(|| self.data_locks.lock(ino));
-        Ok(self.ns.set_attr(self.subvolume, ino, set)?)
+        let Some(size) = set.size else { return Ok(self.ns.set_attr(self.subvolume, ino, set)?) };
+        let _one_writer = self.data_locks.lock(ino);
+        let change = self.changing(ino);
+        change.reserve(size.saturating_sub(1), 1)?;
+        let inode = self.ns.set_attr(self.subvolume, ino, set)?;
+        change.resized(size)?;
+        Ok(inode)
     }
 
     /// Makes zeros of bytes `from..to` and frees what they took. The size grows to at least `size`.
@@ -99,7 +108,11 @@ impl Volume {
     ) -> Result<Inode, VolumeError> {
         self.may_write()?;
         let _one_writer = self.data_locks.lock(ino);
-        Ok(self.ns.punch(self.subvolume, ino, from, to, size, attr)?)
+        let change = self.changing(ino);
+        change.reserve(size.unwrap_or(0).saturating_sub(1), 1)?;
+        let inode = self.ns.punch(self.subvolume, ino, from, to, size, attr)?;
+        change.punched(from, to, inode.row.size)?;
+        Ok(inode)
     }
 
     /// Raises the size to at least `end`. Space is not set aside: what is written there later takes it then.
@@ -124,6 +137,7 @@ impl Volume {
     ) -> Result<u64, VolumeError> {
         self.may_write()?;
         let _one_writer_each = self.data_locks.lock_two(source, target);
+        let change = self.changing(target);
         let inode = self.ns.inode(self.subvolume, source)?;
         let len = len.min(inode.row.size.saturating_sub(from));
         if len == 0 {
@@ -134,13 +148,17 @@ impl Volume {
         {
             // Fewer than asked for is a success: a tiny file may have been made huge by a truncation.
             let bytes = self.read_whole(source, from, len.min(COPY_MAX) as u32)?;
+            change.reserve(to, bytes.len() as u64)?;
             self.write_locked(target, to, &bytes, attr, &mut Trial::default())?;
+            change.wrote(to, &bytes)?;
             return Ok(bytes.len() as u64);
         }
         if target_layout == Layout::Inline {
             self.spill(target)?;
         }
+        change.reserve(to, len)?;
         self.ns.share(self.subvolume, (source, from), (target, to), len, attr)?;
+        change.copied(to, len)?;
         Ok(len)
     }
 

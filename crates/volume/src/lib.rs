@@ -10,6 +10,7 @@
 //! 3. A segment is synced before a record names it; an object is in the store before a record says so.
 //! 4. A local file or an object is removed only after a checkpoint without it is stored; in the bucket, where the store is elsewhere (see `remote`).
 
+mod assembled;
 mod caches;
 mod config;
 mod create;
@@ -38,6 +39,7 @@ use forebay_meta::{EmbeddedEngine, Namespace};
 use forebay_object::ObjectStore;
 use forebay_types::{Epoch, Ino, SubvolumeId};
 
+pub use assembled::{ASSEMBLED_MIN, AssembledLease, AssembledStatus, PlainFile};
 pub use caches::CacheCounts;
 pub use config::{FORMAT, VolumeConfig, VolumePaths};
 pub use create::{CreateOptions, create};
@@ -50,7 +52,7 @@ pub use space::Space;
 pub use status::{Activity, BucketStatus, CacheStatus, Status};
 pub use upkeep::{Drain, Leaked, SHIP_INTERVAL};
 
-use crate::{data_lock::DataLocks, remote::Remote, upkeep::Upkeep};
+use crate::{assembled::Assembled, data_lock::DataLocks, remote::Remote, upkeep::Upkeep};
 
 /// An open volume. Shared by all threads; closed by [`Volume::close`], or as by a crash when it is dropped.
 pub struct Volume {
@@ -71,6 +73,8 @@ pub struct Volume {
     pub(crate) sealer: Option<Arc<RunSealer>>,
     /// What is kept in the bucket besides data; `None` where the store is the volume's own.
     pub(crate) remote: Option<Remote>,
+    /// Files that the kernel may read by itself; `None` where there are to be none.
+    pub(crate) assembled: Option<Assembled>,
     pub(crate) data_locks: DataLocks,
     pub(crate) upkeep: Upkeep,
     /// Holds the lock that keeps other processes out; released when the volume is dropped.
@@ -128,6 +132,7 @@ impl Volume {
 
     /// Says that an inode without a name is no longer in use: what is left of it is removed in the background.
     pub fn purge(&self, ino: Ino) {
+        self.forget_assembled(ino);
         self.upkeep.purge(ino);
     }
 

@@ -26,6 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Volume, VolumeConfig, VolumePaths,
+    assembled::Assembled,
     create::store_options,
     data_lock::DataLocks,
     error::{VolumeError, io_error},
@@ -49,6 +50,11 @@ pub struct OpenOptions {
     pub cache_dir: Option<PathBuf>,
     /// Bytes that the cache may take on disk; 0: there is none.
     pub cache_size: u64,
+    /// Bytes on disk that assembled files may take, so that the kernel can read them by itself; 0: there are none. They lie beside
+    /// the cache.
+    pub assembled_size: u64,
+    /// Whether files of an encrypted volume may be assembled too, which puts their plain text on the cache's disk.
+    pub assemble_decrypted: bool,
     /// Bytes of decoded frames to keep in memory.
     pub memory_cache: u64,
     /// Whether background work runs by itself. Off in tests that run it step by step.
@@ -66,6 +72,8 @@ impl Default for OpenOptions {
             read_only: false,
             cache_dir: None,
             cache_size: 10 << 30,
+            assembled_size: 0,
+            assemble_decrypted: false,
             memory_cache: MEMORY_CACHE_DEFAULT,
             background: true,
             in_use: Vec::new(),
@@ -136,16 +144,8 @@ impl Volume {
             }
             None => None,
         };
-        let directory = options.store.is_none() && matches!(store.url(), StoreUrl::File(_));
-        let in_files = directory && (config.store.is_none() || options.cache_dir.is_none());
-        let objects = Arc::new(match (&config.store, options.cache_size) {
-            _ if in_files => ObjectReader::by_files(&store),
-            (None, _) | (_, 0) => ObjectReader::uncached(&store),
-            (Some(_), size) => {
-                let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
-                ObjectReader::cached(&store, config.id, &dir, size)?
-            }
-        });
+        let objects = Arc::new(objects(&config, &paths, options, &store)?);
+        let assembled = Assembled::open(&config, &paths, options)?;
         let parts = (Arc::clone(&ns), Arc::clone(&journal), Arc::clone(&streams));
         let ahead = ReadAhead::new(objects.read_ahead_limit());
         let source = Arc::new(Source::new(parts.0, parts.1, parts.2, objects));
@@ -167,6 +167,7 @@ impl Volume {
             ahead,
             sealer,
             remote,
+            assembled,
             data_locks: DataLocks::default(),
             upkeep: Upkeep::default(),
             _lock: lock,
@@ -241,6 +242,25 @@ impl Volume {
     }
 }
 
+/// What reads the store: by its files, or through a cache on disk where it is elsewhere.
+fn objects(
+    config: &VolumeConfig,
+    paths: &VolumePaths,
+    options: &OpenOptions,
+    store: &ObjectStore,
+) -> Result<ObjectReader, VolumeError> {
+    let directory = options.store.is_none() && matches!(store.url(), StoreUrl::File(_));
+    let in_files = directory && (config.store.is_none() || options.cache_dir.is_none());
+    Ok(match (&config.store, options.cache_size) {
+        _ if in_files => ObjectReader::by_files(store),
+        (None, _) | (_, 0) => ObjectReader::uncached(store),
+        (Some(_), size) => {
+            let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
+            ObjectReader::cached(store, config.id, &dir, size)?
+        }
+    })
+}
+
 /// Removes objects that were being put together when the process stopped; their segments are still there.
 fn remove_unsent_objects(staging: &Path) -> Result<(), VolumeError> {
     for entry in fs::read_dir(staging).map_err(io_error("read", staging))? {
@@ -278,7 +298,7 @@ impl Started {
         let staged = recovered.iter().map(|stream| stream.segment.0);
         let rows = ns.known_segments().into_iter().map(|id| id.0);
         if let Some(highest) = files.chain(staged).chain(rows).chain([restored.highest]).max() {
-            ns.numbers_taken(highest, 0);
+            ns.numbers_taken(highest, restored.highest_object);
         }
         let next = |numbers: &Arc<AtomicU64>| -> Box<dyn Fn() -> SegmentId + Send + Sync> {
             let numbers = Arc::clone(numbers);

@@ -40,6 +40,26 @@ impl Volume {
     /// [`VolumeError::Read`] where the bytes cannot be had or are not what was written; [`VolumeError::Meta`].
     pub fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<ReadPiece>, VolumeError> {
         let access = self.follow(ino, offset, len)?;
+        self.read_as(ino, offset, len, access)
+    }
+
+    /// As [`Volume::read`], for ourselves: what is read this way says nothing of what readers will want next.
+    pub(crate) fn read_unfollowed(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u32,
+    ) -> Result<Vec<ReadPiece>, VolumeError> {
+        self.read_as(ino, offset, len, Access::Sequential)
+    }
+
+    fn read_as(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<Vec<ReadPiece>, VolumeError> {
         let mut attempt = 1;
         loop {
             let pieces = self.ns.map(self.subvolume, ino, offset, u64::from(len))?;
@@ -65,6 +85,7 @@ impl Volume {
         if size <= SMALL_FILE || len == 0 {
             return Ok(Access::Nearby);
         }
+        self.note_read(ino, size, len);
         let advice = self.ahead.observe(ino.0, offset, len, size);
         for range in advice.ahead {
             // What cannot be mapped or fetched now shows when it is read.

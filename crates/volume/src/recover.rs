@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use forebay_format::row::{SegmentKind, SegmentState};
+use forebay_format::row::{ObjectRef, SegmentKind, SegmentState};
 use forebay_meta::EmbeddedEngine;
 use forebay_object::{Backend, ErrorKind, ObjectStore, StoreUrl};
 use forebay_types::{Encryption, Epoch, Sequence, VolumeId};
@@ -15,11 +15,11 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     OpenOptions, Volume, VolumeConfig, VolumePaths,
-    create::{clear, make_lock_file, store_options, sync_tree, vacant},
+    create::{clear, make_lock_file, store_options, sync_name, sync_tree, vacant},
     error::{VolumeError, io_error},
     open::{Takeover, keys, write_epoch},
     remote::{self, CONFIG, OWNER, Owner, Remote, Successor},
-    source::{DATA, object_key},
+    source::{DATA, object_key, parse_key},
 };
 
 /// How a volume is brought back.
@@ -104,8 +104,11 @@ fn fill(
     let engine = EmbeddedEngine::open(&paths.meta())?;
     let mut told = |bytes| progress(RecoverProgress { bytes });
     let from = (&store, config.id, fence.epoch());
-    let restored = remote::restore(from, &keyring, &paths, &engine, &mut told)?;
+    let mut restored = remote::restore(from, &keyring, &paths, &engine, &mut told)?;
     drop(engine);
+    let objects = objects(&store)?;
+    // A chunk may name one of which the record is lost; and one that nothing names keeps its number, too.
+    restored.highest_object = objects.iter().map(|object| object.id.0).max().unwrap_or_default();
     sync_tree(&paths.meta())?;
     let (epoch, checkpoint) = (fence.epoch(), restored.applied);
     let (chunks, bytes) = (restored.chunks, restored.bytes);
@@ -118,10 +121,12 @@ fn fill(
     };
     let volume = Volume::open_as(root, &open, Some(takeover))?;
     let last = volume.remote.as_ref().map(Remote::replayed).unwrap_or_default();
-    let missing = missing(&volume)?;
+    let missing = missing(&volume, &objects);
+    volume.ns.record_numbers()?;
     volume.checkpoint_now()?;
     // Last: what was restored is known to this process only until the checkpoint is stored. Before that, this directory is no volume.
     config.write(root)?;
+    sync_name(root)?;
     Ok(RecoverReport { id: config.id, former_host: former, epoch, last, checkpoint, chunks, bytes, missing })
 }
 
@@ -168,17 +173,20 @@ fn take_key(config: &VolumeConfig, paths: &VolumePaths, options: &RecoverOptions
     crate::create::write_private(&path, &text)
 }
 
-/// What files refer to and the bucket does not have.
-fn missing(volume: &Arc<Volume>) -> Result<Vec<String>, VolumeError> {
-    let objects: FxHashSet<String> =
-        remote::list(&volume.store, DATA)?.into_iter().map(|meta| meta.key).collect();
+/// The objects of data that the bucket has.
+fn objects(store: &ObjectStore) -> Result<FxHashSet<ObjectRef>, VolumeError> {
+    Ok(remote::list(store, DATA)?.into_iter().filter_map(|meta| parse_key(&meta.key)).collect())
+}
+
+/// What files refer to and is neither among `objects`, which the bucket has, nor here.
+fn missing(volume: &Arc<Volume>, objects: &FxHashSet<ObjectRef>) -> Vec<String> {
     let journal: FxHashSet<_> = volume.journal.files().iter().map(|file| file.segment).collect();
     let staged: FxHashSet<_> = volume.streams.segments().into_iter().collect();
     let mut missing = Vec::new();
     for (id, row) in volume.ns.segments() {
         let there = match (row.kind, row.state, row.object) {
             (SegmentKind::Journal, ..) => journal.contains(&id),
-            (_, SegmentState::Stored, Some(object)) => objects.contains(&object_key(object)),
+            (_, SegmentState::Stored, Some(object)) => objects.contains(&object),
             _ => staged.contains(&id),
         };
         if !there && row.live > 0 {
@@ -187,5 +195,5 @@ fn missing(volume: &Arc<Volume>) -> Result<Vec<String>, VolumeError> {
         }
     }
     missing.sort_unstable();
-    Ok(missing)
+    missing
 }

@@ -43,6 +43,8 @@ pub struct Status {
     pub metadata_bytes: u64,
     /// The last record of the journal, and the last one that the engine contains.
     pub journal_last: u64,
+    /// How often the journal was synced since the volume was opened.
+    pub journal_syncs: u64,
     /// Files of which something that nobody sees any more is still to be removed: a large one that was deleted or truncated.
     pub uncleaned_files: u64,
     /// Bytes of rows that wait for the next checkpoint.
@@ -123,6 +125,7 @@ impl Volume {
             garbage_bytes: totals.garbage,
             metadata_bytes: forebay_meta::Engine::size_on_disk(self.engine.as_ref()),
             journal_last: self.ns.last().0,
+            journal_syncs: self.journal.syncs(),
             uncleaned_files: self.ns.uncleaned_count() as u64,
             pending_metadata_bytes: self.ns.pending_bytes() as u64,
             troubles: self.upkeep.troubles(),

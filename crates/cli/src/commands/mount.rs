@@ -140,6 +140,12 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     if let Some(size) = args.cache_size {
         command.arg("--cache-size").arg(size.0.to_string());
     }
+    if let Some(size) = args.passthrough_size {
+        command.arg("--passthrough-size").arg(size.0.to_string());
+    }
+    if args.passthrough_plaintext {
+        command.arg("--passthrough-plaintext");
+    }
     if let Some(addr) = args.metrics {
         command.arg("--metrics").arg(addr.to_string());
     }
@@ -147,6 +153,7 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     let way = started(&mut command, &log, setup, &format!("opening '{}'", setup.volume.display()))?;
     let place = setup.mountpoint.display();
     output::line(&format_args!("mounted on '{place}'; requests travel by {way}"));
+    output::line(&setup.passthrough.sentence());
     if setup.config.store.is_some() {
         output::line(&format_args!("{}", promise(&setup.config)));
     }

@@ -15,7 +15,7 @@ use crate::{
     error::CliError,
     logging,
     mounts::{self, Mounted},
-    output,
+    output, passthrough,
     progress::Waiting,
     size::human,
 };
@@ -149,18 +149,54 @@ fn kind(status: &Value) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-fn for_people(status: &Value) -> String {
-    let text = |key: &str| match &status[key] {
+/// What goes wrong, and what went wrong lately.
+fn complaints(status: &Value) -> Vec<(&'static str, Option<String>)> {
+    let mut rows = Vec::new();
+    for trouble in status["troubles"].as_array().into_iter().flatten() {
+        let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
+        rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
+    }
+    for error in status["last_errors"].as_array().into_iter().flatten() {
+        let (message, ago) = (error["message"].as_str().unwrap_or_default(), time(&error["ago_s"]));
+        rows.push(("last error", Some(format!("{message} ({ago} ago)"))));
+    }
+    rows
+}
+
+/// A string or number of the status, as text.
+fn text_of(status: &Value, key: &str) -> Option<String> {
+    match &status[key] {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
-    };
+    }
+}
+
+/// What there is, with commas between.
+fn join(words: &[Option<String>]) -> Option<String> {
+    let words: Vec<String> = words.iter().flatten().cloned().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+fn label(text: Option<String>, label: &str) -> Option<String> {
+    text.map(|text| format!("{text} {label}"))
+}
+
+/// What the store does not have yet.
+fn dirty(status: &Value) -> Option<String> {
     let bytes = |key: &str| status[key].as_u64().map(human);
-    let join = |words: &[Option<String>]| -> Option<String> {
-        let words: Vec<String> = words.iter().flatten().cloned().collect();
-        (!words.is_empty()).then(|| words.join(", "))
-    };
-    let label = |text: Option<String>, label: &str| text.map(|text| format!("{text} {label}"));
+    let is_dirty = status["dirty_bytes"] != 0;
+    let segments = if status["dirty_segments"] == 1 { "segment" } else { "segments" };
+    join(&[
+        bytes("dirty_bytes"),
+        label(bytes("journal_bytes").filter(|_| is_dirty), "of it in the journal"),
+        label(text_of(status, "dirty_segments").filter(|_| is_dirty), segments),
+    ])
+}
+
+fn for_people(status: &Value) -> String {
+    let text = |key: &str| text_of(status, key);
+    let bytes = |key: &str| status[key].as_u64().map(human);
     let read_only = status["read_only"].as_bool().unwrap_or(false).then(|| "read-only".to_owned());
     let mounted = text("mountpoint").map(|place| match (text("pid"), text("state")) {
         (Some(pid), Some(state)) if state != "mounted" => format!("{place} (process {pid}, {state})"),
@@ -178,20 +214,7 @@ fn for_people(status: &Value) -> String {
         ("store", text("store")),
         ("kind", kind(status)),
         ("in use", in_use(status)),
-        (
-            "dirty",
-            join(&[
-                bytes("dirty_bytes"),
-                label(bytes("journal_bytes").filter(|_| status["dirty_bytes"] != 0), "of it in the journal"),
-                label(
-                    text("dirty_segments").filter(|_| status["dirty_bytes"] != 0),
-                    match status["dirty_segments"].as_u64() {
-                        Some(1) => "segment",
-                        _ => "segments",
-                    },
-                ),
-            ]),
-        ),
+        ("dirty", dirty(status)),
         ("on this disk", local),
         (
             "objects",
@@ -213,6 +236,7 @@ fn for_people(status: &Value) -> String {
             ]),
         ),
         ("disk cache", disk_cache(&status["cache"])),
+        ("passthrough", passthrough::line(&status["passthrough"])),
         ("open handles", text("open_handles")),
         (
             "requests by",
@@ -223,14 +247,7 @@ fn for_people(status: &Value) -> String {
         ("store error", text("store_error")),
         ("error", text("error")),
     ];
-    for trouble in status["troubles"].as_array().into_iter().flatten() {
-        let word = |key: &str| trouble[key].as_str().unwrap_or_default().to_owned();
-        rows.push(("trouble", Some(format!("{}: {}", word("task"), word("error")))));
-    }
-    for error in status["last_errors"].as_array().into_iter().flatten() {
-        let (message, ago) = (error["message"].as_str().unwrap_or_default(), time(&error["ago_s"]));
-        rows.push(("last error", Some(format!("{message} ({ago} ago)"))));
-    }
+    rows.extend(complaints(status));
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()
 }

@@ -1,8 +1,6 @@
 //! `forebay umount`
 
-use std::{fs, path::Path, process::ExitCode, time::Duration};
-
-use rustix::io::Errno;
+use std::{process::ExitCode, time::Duration};
 
 use crate::{
     args::UmountArgs,
@@ -26,7 +24,7 @@ pub(crate) fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
         )));
     };
     let client = match Client::of_mount(&mounted) {
-        Err(ControlError::Gone(_)) if !answers(&mounted.mountpoint) => return detach(&mounted),
+        Err(ControlError::Gone(_)) if !mounts::answers(&mounted.mountpoint) => return detach(&mounted),
         Err(ControlError::Gone(_)) => {
             return Err(CliError::Told(format!(
                 "'{}' is alive, but its process cannot be reached from here; unmount it with umount(8), or as the user who mounted it",
@@ -68,15 +66,6 @@ pub(crate) fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
         ));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether a process serves the mount, as far as this user may know.
-fn answers(mountpoint: &Path) -> bool {
-    let dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
-    match fs::metadata(mountpoint) {
-        Err(error) => !error.raw_os_error().is_some_and(|raw| dead.contains(&raw)),
-        Ok(_) => true,
-    }
 }
 
 /// Takes away the mount of a process that died.

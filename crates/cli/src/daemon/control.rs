@@ -182,6 +182,7 @@ pub(super) fn status(life: &Life) -> Value {
         "store_error": error,
         "last_errors": logging::last_errors(),
         "terms": life.terms,
+        "passthrough": life.passthrough.status(&life.fs),
         "transport": life.transport.get().map(|way| way.name),
         "transport_advice": life.transport.get().map(|way| &way.advice),
         "version": env!("CARGO_PKG_VERSION"),
@@ -261,7 +262,8 @@ fn stop(life: &Life, stream: &UnixStream, words: &[&str]) -> io::Result<()> {
     let telling = life.will_tell();
     let lazy = words.contains(&"lazy");
     life.set_no_drain(words.contains(&"no-drain"));
-    match unmount(&life.mountpoint, lazy) {
+    let unmounted = if lazy { unmount(&life.mountpoint, true) } else { life.unmount() };
+    match unmounted {
         Ok(()) => {}
         Err(UnmountError::NotMounted(_)) if life.phase() != Phase::Serving => {}
         Err(error) => {

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forebay_fuse::{Paused, flags::Capabilities};
+use forebay_fuse::Paused;
 use forebay_mount::Stats;
 use forebay_vfs::{Handover, Vfs};
 use forebay_volume::Volume;
@@ -99,9 +99,11 @@ fn check(lives: &Lives, stream: &UnixStream, words: &[&str]) -> Result<Arc<Life>
     if life.phase() != Phase::Serving {
         return Err(told("the mount is being unmounted"));
     }
-    // A file whose reads the kernel answers by itself is bound to this process.
-    if life.agreed_to(Capabilities::PASSTHROUGH) && life.vfs.open_handles() > 0 {
-        return Err(told("files are open for passthrough; close them first"));
+    // Files that the kernel reads by itself are bound to this process, and so is what it knows of their two numbers.
+    if life.volume.assembles() {
+        return Err(told(
+            "it lets the kernel read files by itself (passthrough); mount with passthrough_size=0 to take over later",
+        ));
     }
     Ok(life)
 }
@@ -185,7 +187,8 @@ fn taken(paused: Paused) -> Given {
 /// Drops the volume, and with it the lock that keeps others out.
 fn let_go(life: Arc<Life>) -> Result<Handover, CliError> {
     let life = alone(life)?;
-    let Life { volume, vfs, .. } = life;
+    let Life { volume, vfs, fs, .. } = life;
+    drop(fs);
     let vfs: Vfs = alone(vfs)?;
     let state = vfs.hand_over();
     volume.hand_over()?;

@@ -5,16 +5,17 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
-use forebay_fuse::{Transport, flags::Capabilities, uring_advice};
-use forebay_mount::Stats;
+use forebay_fuse::{Transport, UnmountError, uring_advice};
+use forebay_mount::{Stats, VolumeFs};
 use forebay_vfs::Vfs;
 use forebay_volume::Volume;
 use serde::Serialize;
 
-use crate::control::Left;
+use crate::{control::Left, passthrough::Passthrough};
 
 /// How the kernel caches what the mount tells it, so that a do-nothing file system can be mounted on the same terms.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -28,6 +29,10 @@ pub(crate) struct Terms {
     pub(crate) dir_flags: u32,
     pub(crate) read_ahead_kb: u32,
 }
+
+/// For how long a mount in use is looked at again before it counts as in use.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_TICK: Duration = Duration::from_millis(20);
 
 /// What the status calls the two transports.
 pub(crate) const IO_URING: &str = "io_uring";
@@ -83,6 +88,8 @@ struct State {
 pub(crate) struct Life {
     pub(crate) volume: Arc<Volume>,
     pub(crate) vfs: Arc<Vfs>,
+    pub(crate) fs: Arc<VolumeFs>,
+    pub(crate) passthrough: Passthrough,
     pub(crate) stats: Arc<Stats>,
     pub(crate) mountpoint: PathBuf,
     pub(crate) log: Option<PathBuf>,
@@ -90,25 +97,24 @@ pub(crate) struct Life {
     pub(crate) terms: Terms,
     /// How requests travel, once the mount has begun.
     pub(crate) transport: OnceLock<Way>,
-    /// What the kernel agreed to, then.
-    pub(crate) agreed: OnceLock<Capabilities>,
     pub(crate) began: Instant,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Life {
-    pub(crate) fn new(vfs: Arc<Vfs>, mountpoint: PathBuf, terms: Terms) -> Life {
+    pub(crate) fn new(fs: &Arc<VolumeFs>, mountpoint: PathBuf, terms: Terms) -> Life {
         Life {
-            volume: Arc::clone(vfs.volume()),
-            vfs,
+            volume: Arc::clone(fs.vfs().volume()),
+            vfs: Arc::clone(fs.vfs()),
+            fs: Arc::clone(fs),
+            passthrough: Passthrough::Off("not asked for".to_owned()),
             stats: Arc::default(),
             mountpoint,
             log: None,
             metrics: None,
             terms,
             transport: OnceLock::new(),
-            agreed: OnceLock::new(),
             began: Instant::now(),
             state: Mutex::new(State { phase: Phase::Serving, no_drain: false, hurry: false, waiting: 0 }),
             changed: Condvar::new(),
@@ -121,11 +127,6 @@ impl Life {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
         self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Whether the kernel agreed to this.
-    pub(crate) fn agreed_to(&self, capability: Capabilities) -> bool {
-        self.agreed.get().is_some_and(|agreed| agreed.contains(capability))
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -147,6 +148,18 @@ impl Life {
                 return state.phase.clone();
             }
             state = self.wait(state, left);
+        }
+    }
+
+    /// Unmounts, if nobody uses the mount. The last file that was closed keeps it busy for another moment, and so does a process that was just
+    /// forked.
+    pub(crate) fn unmount(&self) -> Result<(), UnmountError> {
+        let deadline = Instant::now() + BUSY_PATIENCE;
+        loop {
+            match forebay_fuse::unmount(&self.mountpoint, false) {
+                Err(UnmountError::Busy(_)) if Instant::now() < deadline => thread::sleep(BUSY_TICK),
+                unmounted => return unmounted,
+            }
         }
     }
 

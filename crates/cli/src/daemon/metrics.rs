@@ -93,8 +93,29 @@ fn text(life: &Life) -> String {
             "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name} {value}"
         );
     }
+    assembled(life, &mut text);
     store(life, &mut text);
     text
+}
+
+/// Files that the kernel reads by itself.
+fn assembled(life: &Life, text: &mut String) {
+    let Some((through, assembled)) = life.fs.passthrough().zip(life.volume.assembled_status()) else {
+        return;
+    };
+    for (name, kind, help, value) in [
+        ("files", "gauge", "Files assembled.", assembled.files),
+        ("bytes", "gauge", "Bytes that they take on disk.", assembled.used_bytes),
+        ("open", "gauge", "Opens that the kernel serves.", through.open),
+        ("opens_total", "counter", "Opens that the kernel was given.", through.opens),
+        ("evictions_total", "counter", "Files that left to make room.", assembled.evictions),
+        ("withdrawn_total", "counter", "Files that left because they were changed.", assembled.withdrawn),
+        ("given_up_total", "counter", "Files that could not be assembled.", assembled.given_up),
+        ("damaged_total", "counter", "Pieces found damaged.", assembled.damaged),
+    ] {
+        let name = format!("forebay_passthrough_{name}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
 }
 
 fn store(life: &Life, text: &mut String) {

@@ -14,7 +14,15 @@ use forebay_object::StoreUrl;
 use forebay_volume::{VolumeConfig, VolumePaths};
 use rustix::{fs::Access, io::Errno, process::geteuid};
 
-use crate::{args::MountArgs, error::CliError, mount_options::MountFlags, mounts, size::ByteSize};
+use crate::{
+    args::MountArgs,
+    control::{Client, ControlError},
+    error::CliError,
+    mount_options::MountFlags,
+    mounts,
+    passthrough::{Passthrough, Wish},
+    size::ByteSize,
+};
 
 const DEVICE: &str = "/dev/fuse";
 const CACHE_SIZE_DEFAULT: ByteSize = ByteSize(10 << 30);
@@ -35,6 +43,7 @@ pub(crate) struct Setup {
     pub(crate) options: Vec<String>,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) cache_size: ByteSize,
+    pub(crate) passthrough: Passthrough,
     pub(crate) metrics: Option<SocketAddr>,
     /// The log that was asked for.
     pub(crate) log: Option<PathBuf>,
@@ -54,6 +63,7 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         return Err(CliError::Usage(message.to_owned()));
     };
     let config = VolumeConfig::read(named)?;
+    let passthrough = passthrough(args, &flags, &config, cache_size)?;
     let volume = fs::canonicalize(named).map_err(CliError::io("find", named))?;
     let mountpoint = mount_point(place)?;
     may_mount(&mountpoint)?;
@@ -73,7 +83,7 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
     }
     let metrics = args.metrics.or(flags.metrics);
     let options = args.options.clone();
-    Ok(Setup { volume, config, mountpoint, flags, options, cache_dir, cache_size, metrics, log })
+    Ok(Setup { volume, config, mountpoint, flags, options, cache_dir, cache_size, passthrough, metrics, log })
 }
 
 /// Looks at what a process needs that takes over a mount which was made with these arguments. All paths are absolute.
@@ -81,17 +91,37 @@ pub(crate) fn check_takeover(args: &MountArgs) -> Result<Setup, CliError> {
     let flags = MountFlags::parse(&args.options).map_err(CliError::Usage)?;
     let (volume, mountpoint) = args.named();
     let volume = volume.unwrap_or(Path::new("")).to_owned();
+    let config = VolumeConfig::read(&volume)?;
+    let cache_size = args.cache_size.unwrap_or(CACHE_SIZE_DEFAULT);
+    let passthrough = passthrough(args, &flags, &config, cache_size)?;
     Ok(Setup {
-        config: VolumeConfig::read(&volume)?,
+        config,
         volume,
         mountpoint: mountpoint.to_owned(),
         flags,
         options: args.options.clone(),
         cache_dir: args.cache_dir.clone(),
-        cache_size: args.cache_size.unwrap_or(CACHE_SIZE_DEFAULT),
+        cache_size,
+        passthrough,
         metrics: args.metrics,
         log: args.log.clone(),
     })
+}
+
+/// What the kernel may read by itself.
+fn passthrough(
+    args: &MountArgs,
+    flags: &MountFlags,
+    config: &VolumeConfig,
+    cache_size: ByteSize,
+) -> Result<Passthrough, CliError> {
+    let wish = Wish {
+        size: args.passthrough_size.or(flags.passthrough_size),
+        plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
+        read_only: flags.read_only,
+        cache_size,
+    };
+    Passthrough::new(&wish, config, forebay_fuse::may_pass_through())
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {
@@ -109,11 +139,8 @@ fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
     let resolved = forebay_fuse::resolve(path).map_err(failed)?;
     // Before anything that the server of a mount, which may hang, would have to answer.
     let taken = mounts::anything_on(&resolved).map_err(failed)?.filter(forebay_fuse::Mounted::is_fuse);
-    let metadata = fs::metadata(&resolved);
-    match (taken, metadata) {
-        (Some(_), Err(error)) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            Err(MountError::Stale(resolved).into())
-        }
+    match (taken, fs::metadata(&resolved)) {
+        (Some(_), _) if has_died(&resolved).map_err(failed)? => Err(MountError::Stale(resolved).into()),
         (Some(taken), _) => {
             let message = format!(
                 "mount point '{}' is busy: '{}' is mounted there; unmount it first, or choose another directory",
@@ -126,6 +153,13 @@ fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
         (None, Ok(found)) if found.is_dir() => Ok(resolved),
         (None, Ok(_)) => Err(MountError::NotADirectory(path.to_owned()).into()),
     }
+}
+
+/// Whether the process behind the FUSE mount there is gone. Of a volume's it is asked by its socket first: one that hangs is not waited for.
+fn has_died(mountpoint: &Path) -> io::Result<bool> {
+    let Some(mounted) = mounts::on(mountpoint)? else { return Ok(!mounts::answers(mountpoint)) };
+    let gone = matches!(Client::of_mount(&mounted), Err(ControlError::Gone(_)));
+    Ok(gone && !mounts::answers(mountpoint))
 }
 
 /// The kernel's device is there, and this process may mount.

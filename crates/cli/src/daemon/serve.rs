@@ -19,7 +19,7 @@ use forebay_fuse::{
 };
 use forebay_mount::VolumeFs;
 use forebay_types::Ino;
-use forebay_vfs::{Handover, Vfs, VfsOptions};
+use forebay_vfs::{Handover, LockKeeper, Vfs, VfsOptions};
 use forebay_volume::{OpenOptions, Volume, VolumeError};
 use rustix::process::geteuid;
 
@@ -119,7 +119,8 @@ struct Begun {
 fn begin(setup: Setup, log: Option<std::path::PathBuf>, reporter: &Reporter) -> Result<Begun, CliError> {
     let metrics = setup.metrics.map(bind).transpose()?;
     let volume = open(&setup, Vec::new(), true)?;
-    let vfs = Arc::new(Vfs::new(volume, vfs_options(&setup)));
+    let options = vfs_options(&setup, &volume);
+    let vfs = Arc::new(Vfs::new(volume, options));
     let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
     let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
     let socket = control::listen(&lives, &setup.config)?;
@@ -162,9 +163,10 @@ fn live(
     log: Option<std::path::PathBuf>,
     metrics: Option<&TcpListener>,
 ) -> (Arc<VolumeFs>, Arc<Life>) {
-    let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
-    let mut life = Life::new(vfs, setup.mountpoint.clone(), terms(&fs));
+    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
     life.log = log;
+    life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
     (fs, Arc::new(life))
 }
@@ -198,8 +200,11 @@ pub(super) fn mount_options(setup: &Setup) -> MountOptions {
     }
 }
 
-pub(super) fn vfs_options(setup: &Setup) -> VfsOptions {
-    VfsOptions { atime: setup.flags.atime, ..VfsOptions::default() }
+pub(super) fn vfs_options(setup: &Setup, volume: &Volume) -> VfsOptions {
+    // A file that the kernel reads by itself has two numbers there, and the kernel keeps locks by number.
+    let locks = if volume.assembles() { LockKeeper::Vfs } else { LockKeeper::Kernel };
+    let (atime, acls) = (setup.flags.atime, !setup.flags.noacl);
+    VfsOptions { atime, acls, locks, ..VfsOptions::default() }
 }
 
 /// Opens the volume. `in_use`: inodes that are open although they may have no name. `background`: with its background work.
@@ -210,6 +215,8 @@ pub(super) fn open(setup: &Setup, in_use: Vec<Ino>, background: bool) -> Result<
         cache_size: setup.cache_size.0,
         in_use,
         background,
+        assembled_size: setup.passthrough.size(),
+        assemble_decrypted: setup.passthrough.size() > 0,
         ..OpenOptions::default()
     };
     patiently(&setup.volume, || Volume::open(&setup.volume, &options))
@@ -271,10 +278,12 @@ fn go_on(
 ) -> Result<(Line, Arc<VolumeFs>), CliError> {
     let Back { paused, state, stats, began } = back;
     let volume = reopen(setup, &state)?;
-    let vfs = Arc::new(Vfs::take_over(volume, vfs_options(setup), state));
-    let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
-    let mut life = Life::new(vfs, setup.mountpoint.clone(), terms(&fs));
+    let options = vfs_options(setup, &volume);
+    let vfs = Arc::new(Vfs::take_over(volume, options, state));
+    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
     life.log = lives.settings.log.clone();
+    life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
     (life.stats, life.began) = (stats, began);
     lives.begin(Arc::new(life));
@@ -307,6 +316,7 @@ fn run(
 ) -> Result<Ended, CliError> {
     let transport: Transport = setup.flags.transport.into();
     let notifier = line.session().notifier();
+    fs.connect(line.session().backing_files(), notifier.clone());
     fs.tell_accesses_by(notifier).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
     lives.set_pauser(line.session().pauser());
     let life = lives.current().ok_or_else(|| CliError::Told("there is nothing to serve".to_owned()))?;
@@ -323,7 +333,6 @@ fn run(
     fs.when_started(move |agreed| {
         let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
         let way = life.transport.get_or_init(|| Way::new(over_uring, transport));
-        life.agreed.get_or_init(|| agreed.capabilities);
         let (volume, place) = (life.volume.paths().root.display(), life.mountpoint.display());
         let Some(reporter) = take(&waiting) else { return };
         match pause {

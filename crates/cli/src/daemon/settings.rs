@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     options: Vec<String>,
     cache_dir: Option<PathBuf>,
     cache_size: u64,
+    /// 0: the kernel reads no file by itself.
+    passthrough_size: u64,
     metrics: Option<SocketAddr>,
     pub(crate) log: Option<PathBuf>,
     /// Variables that are text; credentials of the store may be among them.
@@ -32,6 +34,7 @@ impl Settings {
             options: setup.options.clone(),
             cache_dir: setup.cache_dir.clone(),
             cache_size: setup.cache_size.0,
+            passthrough_size: setup.passthrough.size(),
             metrics: setup.metrics,
             log,
             environment: std::env::vars_os().filter_map(text).collect(),
@@ -46,6 +49,8 @@ impl Settings {
             options: self.options.clone(),
             cache_dir: self.cache_dir.clone(),
             cache_size: Some(ByteSize(self.cache_size)),
+            passthrough_size: Some(ByteSize(self.passthrough_size)),
+            passthrough_plaintext: false,
             metrics: self.metrics,
             log: self.log.clone(),
             takeover: true,

@@ -52,7 +52,7 @@ fn end(life: &Life) {
         return;
     }
     tracing::info!("asked to end: unmounting '{}'", life.mountpoint.display());
-    match unmount(&life.mountpoint, false) {
+    match life.unmount() {
         Ok(()) | Err(UnmountError::NotMounted(_)) => return,
         Err(UnmountError::Busy(_)) => {
             tracing::warn!(

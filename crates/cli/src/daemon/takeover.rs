@@ -125,7 +125,8 @@ fn begin(setup: &Setup, state: State, stream: &UnixStream) -> Result<Taken, CliE
         }
     };
     may_die("new-opened");
-    let vfs = Arc::new(Vfs::take_over(volume, vfs_options(setup), handover));
+    let options = vfs_options(setup, &volume);
+    let vfs = Arc::new(Vfs::take_over(volume, options, handover));
     let stream = stream.try_clone().map_err(told)?;
     Ok(Taken { paused, vfs, metrics: metrics.map(TcpListener::from), stream, paused_ns })
 }

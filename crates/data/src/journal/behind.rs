@@ -47,17 +47,17 @@ impl<'a> Whole<'a> {
         Ok(Some(Whole { head, data, changes, end: at + RECORD_HEAD_LEN + data_len + changes_len }))
     }
 
-    /// The first record from `at` on that is whole, of this epoch, and one of `wanted`; and where it begins.
+    /// The first record from `at` on that is whole, of this epoch if one is given, and one of `wanted`; and where it begins.
     pub(super) fn find(
         bytes: &'a [u8],
         mut at: usize,
-        epoch: Epoch,
+        epoch: Option<Epoch>,
         wanted: &Range<Sequence>,
     ) -> Option<(usize, Whole<'a>)> {
         loop {
             let rest = bytes.get(at..)?;
             at += rest.windows(RECORD_MAGIC_BYTES.len()).position(|window| window == RECORD_MAGIC_BYTES)?;
-            if let Ok(Some(record)) = Whole::parse(bytes, at, Some(epoch))
+            if let Ok(Some(record)) = Whole::parse(bytes, at, epoch)
                 && wanted.contains(&record.head.sequence)
             {
                 return Some((at, record));
@@ -79,12 +79,12 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// Looks at the records of `bytes`, a file's, from `at` on, later than `after` and before `bound`.
+    /// Looks at the records of `bytes`, a file's, from `at` on, later than `after` and before `bound`; of any epoch where none is given.
     pub(super) fn look(
         &mut self,
         bytes: &[u8],
         mut at: usize,
-        epoch: Epoch,
+        epoch: Option<Epoch>,
         after: Sequence,
         bound: Option<Sequence>,
     ) {
@@ -103,7 +103,7 @@ impl Behind {
         for (index, file) in files.iter().enumerate().filter(|(_, file)| file.head.epoch >= epoch) {
             let bound = files.get(index + 1).map(|next| next.head.first);
             let before = Sequence(file.head.first.0.saturating_sub(1));
-            self.look(&file.read()?, 0, file.head.epoch, before, bound);
+            self.look(&file.read()?, 0, Some(file.head.epoch), before, bound);
         }
         Ok(())
     }

@@ -2,6 +2,9 @@
 //!
 //! Guarantees: nothing is changed. A file whose head is damaged counts all the same where its first record is whole, because that one has
 //! all that the head says. A block that the disk does not give is damage in its file, not an error.
+//!
+//! A head is durable before anything else in its file is called so, and before the next file is made. So what is no head at all, in the newest
+//! file, may be a sector that a stop left unwritten; what is still recognized as a head is damage.
 
 use std::{
     fs::File,
@@ -39,13 +42,29 @@ impl FoundFile {
     }
 }
 
+/// A file with a head that is not right, and a first record that is not whole either.
+pub(super) struct Headless {
+    pub(super) path: PathBuf,
+    pub(super) segment: SegmentId,
+    /// What is wrong with the head.
+    pub(super) error: FormatError,
+    /// Whether it may never have had a head, as far as its place and its first bytes tell.
+    pub(super) may_be_unwritten: bool,
+}
+
+impl Headless {
+    pub(super) fn read(&self) -> Result<Vec<u8>, DataError> {
+        read(&self.path)
+    }
+}
+
 /// The files in a journal's directory.
 #[derive(Default)]
 pub(super) struct Found {
     /// With a head, in the order of their records.
     pub(super) files: Vec<FoundFile>,
-    /// With a head that was written and is damaged, and a first record that is not whole either.
-    pub(super) damaged: Vec<(SegmentId, PathBuf, FormatError)>,
+    /// Without one, and not known to be unwritten.
+    pub(super) headless: Vec<Headless>,
     /// Made by a process that stopped before it wrote a head, or a record.
     pub(super) unwritten: Vec<PathBuf>,
 }
@@ -57,6 +76,7 @@ impl Found {
             true => segment_file::list(dir, EXTENSION)?,
             false => Vec::new(),
         };
+        let newest = files.last().map(|(segment, _)| *segment);
         for (segment, path) in files {
             let head = read_start(&path)?;
             if head.len() < FILE_HEAD_LEN || head.iter().all(|byte| *byte == 0) {
@@ -76,9 +96,9 @@ impl Found {
                     return Err(foreign(path, detail));
                 }
                 Ok(head) if head.first != Sequence(0) => found.files.push(FoundFile { path, head }),
-                Ok(_) => found.take_headless(volume, segment, path, no_first())?,
+                Ok(_) => found.take_headless(volume, (segment, newest), path, no_first())?,
                 Err(source @ FormatError::Version { .. }) => return Err(DataError::Format { path, source }),
-                Err(error) => found.take_headless(volume, segment, path, error)?,
+                Err(error) => found.take_headless(volume, (segment, newest), path, error)?,
             }
         }
         found.files.sort_by_key(|file| (file.head.first, file.head.epoch, file.head.segment));
@@ -89,7 +109,7 @@ impl Found {
     fn take_headless(
         &mut self,
         volume: VolumeId,
-        segment: SegmentId,
+        (segment, newest): (SegmentId, Option<SegmentId>),
         path: PathBuf,
         error: FormatError,
     ) -> Result<(), DataError> {
@@ -105,7 +125,13 @@ impl Found {
                 self.files.push(FoundFile { path, head: FileHead { volume, segment, epoch, first } });
             }
             _ if bytes[FILE_HEAD_LEN..].iter().all(|byte| *byte == 0) => self.unwritten.push(path),
-            _ => self.damaged.push((segment, path, error)),
+            _ => {
+                let head = &bytes[..FILE_HEAD_LEN];
+                let refused = head.iter().all(|byte| *byte == UNREADABLE);
+                let may_be_unwritten =
+                    newest == Some(segment) && !refused && !FileHead::is_remnant(head, volume, segment);
+                self.headless.push(Headless { path, segment, error, may_be_unwritten });
+            }
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 use std::{
     fs::File,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use forebay_format::record::FILE_HEAD_LEN;
 use forebay_types::{SegmentId, Sequence};
 
 use crate::{
@@ -87,10 +89,14 @@ impl Spare {
     }
 
     /// Makes the spare, or takes the one that is there. `None` where the disk is full.
+    ///
+    /// One with a head was a file of the journal until a stop undid its renaming, and is made anew: with another name, and its new head lost in the
+    /// next stop, it would be taken for a file that somebody has renamed.
     pub(super) fn get(dir: &Path) -> Result<Option<Spare>, DataError> {
         let path = Spare::path(dir);
         if let Ok(file) = segment_file::open(&path) {
-            if file.metadata().is_ok_and(|about| about.len() == FILE_LEN + OVERRUN) {
+            let is_whole = file.metadata().is_ok_and(|about| about.len() == FILE_LEN + OVERRUN);
+            if is_whole && has_no_head(&file) {
                 return Ok(Some(Spare(file)));
             }
             drop(file);
@@ -137,4 +143,9 @@ impl Spare {
             Err(error) => Err((self, io_error("name a new journal file", &to)(error))),
         }
     }
+}
+
+fn has_no_head(file: &File) -> bool {
+    let mut head = [0; FILE_HEAD_LEN];
+    file.read_exact_at(&mut head, 0).is_ok() && head == [0; FILE_HEAD_LEN]
 }

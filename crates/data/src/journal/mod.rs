@@ -78,6 +78,8 @@ pub struct Journal {
     rounds: Rounds,
     last: AtomicU64,
     synced: AtomicU64,
+    /// Files synced for those who waited.
+    syncs: AtomicU64,
     poison: Poison,
 }
 
@@ -152,6 +154,7 @@ impl Journal {
             rounds: Rounds::default(),
             last: AtomicU64::new(last.0),
             synced: AtomicU64::new(last.0),
+            syncs: AtomicU64::new(0),
             poison: Poison::default(),
         };
         journal.drain();
@@ -321,6 +324,7 @@ impl Journal {
             if self.poison.is_set() {
                 return;
             }
+            self.syncs.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = sync_file(&file.file, Point::JOURNAL_DATA) {
                 return self.poison.set("sync", &file.path, error);
             }
@@ -378,6 +382,11 @@ impl Journal {
     #[must_use]
     pub fn synced(&self) -> Sequence {
         Sequence(self.synced.load(Ordering::Acquire))
+    }
+
+    /// How often a file of it was synced since it was opened.
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
     }
 
     /// The files of the journal by segment; the last one is the one being written.

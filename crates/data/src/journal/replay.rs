@@ -2,7 +2,8 @@
 //!
 //! Between a crash and damage the rule is: bytes that no sync covered may be missing or torn, so the first record that is not there ends the
 //! journal; what was certainly durable, is not in the engine and cannot be read is an error. Certainly durable are applied records (the engine
-//! passes a record only after its sync), those that a later record calls durable, and head and name of every file that has a successor.
+//! passes a record only after its sync), those that a later record calls durable, and head and name of every file that has a successor. A file
+//! without a successor of which a sync has succeeded has a durable head: the newest one, where there is nothing of a head, is beyond the end.
 //!
 //! Damage among applied records costs no operation, since the engine has their rows: reading goes on at the first whole record behind it. What
 //! data the damaged bytes were is found out by whoever reads it.
@@ -19,7 +20,7 @@ use forebay_types::{Epoch, SegmentId, Sequence, VolumeId};
 use super::{
     Journal,
     behind::{Behind, Whole},
-    found::{Found, FoundFile},
+    found::{Found, FoundFile, Headless},
     log_file::{EXTENSION, JournalFile, LogFile},
 };
 use crate::{DataError, ReplayError, error::io_error, segment_file};
@@ -227,7 +228,7 @@ impl Reading<'_> {
     fn behind(&self, at: usize, after: Sequence) -> Result<Behind, DataError> {
         let mut behind = Behind::default();
         let epoch = self.file.head.epoch;
-        behind.look(&self.bytes, at, epoch, after, self.bound());
+        behind.look(&self.bytes, at, Some(epoch), after, self.bound());
         behind.look_at_files(self.later, epoch)?;
         Ok(behind)
     }
@@ -270,7 +271,7 @@ impl<'a, E> Walk<'a, E> {
         }
         let last = walk.next.map_or(applied, before);
         walk.replay.last = last.max(applied);
-        walk.add_opaque(&found)?;
+        walk.add_headless(&found)?;
         Ok(walk.replay)
     }
 
@@ -326,7 +327,7 @@ impl<'a, E> Walk<'a, E> {
         let needed = wanted.max(self.applied.next());
         if first > needed {
             let mut behind = Behind::default();
-            behind.look(&file.read()?, 0, file.head.epoch, before(first), None);
+            behind.look(&file.read()?, 0, Some(file.head.epoch), before(first), None);
             behind.look_at_files(later, file.head.epoch)?;
             if self.next.is_none_or(|next| next <= self.applied) || self.calls_durable(&behind, needed) {
                 let why = format!("its files begin with record {first} after a gap");
@@ -400,7 +401,7 @@ impl<'a, E> Walk<'a, E> {
             return Ok(None);
         }
         let wanted = sequence.next()..reading.bound().unwrap_or(Sequence(u64::MAX));
-        let next = Whole::find(&reading.bytes, at + 1, reading.file.head.epoch, &wanted);
+        let next = Whole::find(&reading.bytes, at + 1, Some(reading.file.head.epoch), &wanted);
         let next = next.map(|(found_at, record)| (found_at, record.head.sequence));
         let needed = self.applied.next();
         let resumed = next.filter(|(_, found)| *found <= needed);
@@ -451,17 +452,24 @@ impl<'a, E> Walk<'a, E> {
         }
     }
 
-    /// A file with a damaged head stays, for the data in it, if a later file shows that all its records were applied.
-    fn add_opaque(&mut self, found: &Found) -> Result<(), DataError> {
-        for (segment, path, error) in &found.damaged {
+    /// A file without a readable head stays, for the data in it, if a later file shows that all its records were applied. It goes if it is one
+    /// of which no sync has succeeded; else it is damaged.
+    fn add_headless(&mut self, found: &Found) -> Result<(), DataError> {
+        for file in &found.headless {
+            let Headless { path, segment, error, .. } = file;
             let later = found
                 .files
                 .iter()
                 .find(|file| file.head.segment > *segment && file.head.first <= self.applied.next());
             let Some(later) = later else {
-                let needed = self.replay.last.next();
-                let why = format!("head and first record are damaged ({error})");
-                self.lost(path, why, needed, &Behind::default())?;
+                if self.may_be_unsynced(file)? {
+                    let reason = format!("'{}' was never written to its end: it has no head", path.display());
+                    self.replay.cut.get_or_insert(reason);
+                } else {
+                    let needed = self.replay.last.next();
+                    let why = format!("head and first record are damaged ({error})");
+                    self.lost(path, why, needed, &Behind::default())?;
+                }
                 self.replay.doomed.push(path.clone());
                 continue;
             };
@@ -472,5 +480,17 @@ impl<'a, E> Walk<'a, E> {
         }
         self.replay.files.sort_by_key(|file| (file.first, file.segment));
         Ok(())
+    }
+
+    /// Whether nothing says that the newest file, of which the head is not there, was ever synced. Something does: a whole record in it that the
+    /// engine has, or one that calls durable what no earlier file has.
+    fn may_be_unsynced(&self, file: &Headless) -> Result<bool, DataError> {
+        if !file.may_be_unwritten {
+            return Ok(false);
+        }
+        let mut inside = Behind::default();
+        inside.look(&file.read()?, 0, None, self.next.map_or(Sequence(0), before), None);
+        let applied = inside.first.is_some_and(|first| first <= self.applied);
+        Ok(!applied && inside.durable <= self.replay.last)
     }
 }

@@ -5,6 +5,7 @@
 mod appending;
 mod failing;
 mod full;
+mod headless;
 mod reading;
 mod replaying;
 mod setting;

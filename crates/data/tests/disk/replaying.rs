@@ -512,24 +512,36 @@ fn records_of_an_older_epoch_do_not_follow_newer_ones() {
     assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("older epoch")), "{:?}", replayed.cut);
 }
 
-/// A crash undid the renaming of a spare that had records already: they stand exactly where new ones end.
+/// Records of an older journal stand exactly where new ones end.
 #[test]
-fn what_a_reserved_file_had_before_is_not_replayed() {
-    let (files, _) = two_files();
-    let mut stale = files[0].1.clone();
-    // As long as a spare is made.
-    stale.resize(34 << 20, 0);
+fn what_a_file_had_before_is_not_replayed() {
+    let (files, ends) = two_files();
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("spare"), stale).expect("a spare");
-    let (replayed, found) = replay(dir.path(), 0).expect("a replay");
-    assert!(found.is_empty());
-    let journal = start(replayed, dir.path(), 2);
+    let journal = start(replay(dir.path(), 0).expect("a replay").0, dir.path(), 2);
     append(&journal, 1);
     journal.sync(Sequence(1)).expect("a sync");
+    let mut bytes = bytes_of(dir.path(), &journal.files()).remove(0);
     drop(journal);
+    bytes.1.extend_from_slice(&files[0].1[ends[0].1..]);
+    write(dir.path(), &[bytes]);
     let (replayed, found) = replay(dir.path(), 0).expect("a replay");
     assert_eq!(found, fresh(1));
     assert!(replayed.cut.as_deref().is_some_and(|cut| cut.contains("old record 2")), "{:?}", replayed.cut);
+}
+
+/// A crash undid the renaming of a spare that had a head and records already. With those under its next name, and the new head not yet
+/// durable, it would be a file that was renamed.
+#[test]
+fn a_reserved_file_that_was_used_is_made_anew() {
+    let (files, _) = two_files();
+    let mut used = files[0].1.clone();
+    // As long as a spare is made.
+    used.resize(34 << 20, 0);
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("spare"), &used).expect("a spare");
+    let journal = start(replay(dir.path(), 0).expect("a replay").0, dir.path(), 2);
+    let current = std::fs::read(log_path(dir.path(), journal.files()[0].segment)).expect("the first file");
+    assert!(current[64..].iter().all(|byte| *byte == 0), "what the spare had is still there");
 }
 
 #[test]

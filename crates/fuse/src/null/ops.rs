@@ -1,5 +1,6 @@
 //! The operations.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,7 +21,13 @@ const O_TRUNC: u32 = libc::O_TRUNC as u32;
 
 impl NullFs {
     fn entry(&self, attr: FileAttr) -> Entry {
-        Entry { attr, generation: 0, entry_ttl: self.config.entry_ttl, attr_ttl: self.config.attr_ttl }
+        Entry {
+            attr,
+            node: attr.ino,
+            generation: 0,
+            entry_ttl: self.config.entry_ttl,
+            attr_ttl: self.config.attr_ttl,
+        }
     }
 
     fn attr(&self, attr: FileAttr) -> Attr {
@@ -105,7 +112,7 @@ impl NullFs {
                 return Ok(());
             }
         }
-        for (position, entry) in dir.entries.range(offset + 1..) {
+        for (position, entry) in dir.entries.range((Bound::Excluded(offset), Bound::Unbounded)) {
             if !add(entry, *position) {
                 break;
             }
@@ -302,13 +309,13 @@ impl Filesystem for NullFs {
                 kill_suidgid(&mut attr);
             }
         }
-        Ok(Opened { fh: 0, flags: self.config.open_flags })
+        Ok(Opened { flags: self.config.open_flags, ..Opened::default() })
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, Opened)> {
         let mode = (args.mode & 0o7777) | libc::S_IFREG;
         let entry = self.make(req, parent, name, (mode, 0, None))?;
-        Ok((entry, Opened { fh: 0, flags: self.config.open_flags }))
+        Ok((entry, Opened { flags: self.config.open_flags, ..Opened::default() }))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, args: &Create) -> Result<(Entry, Opened)> {
@@ -316,7 +323,7 @@ impl Filesystem for NullFs {
         let birth = Birth { mode, uid: req.uid, gid: req.gid, rdev: 0, parent, target: None };
         let node = self.tree.add(birth);
         node.relink(-1);
-        Ok((self.hand_out(&node), Opened { fh: 0, flags: self.config.open_flags }))
+        Ok((self.hand_out(&node), Opened { flags: self.config.open_flags, ..Opened::default() }))
     }
 
     fn read(&self, _req: &Request, ino: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
@@ -355,7 +362,7 @@ impl Filesystem for NullFs {
     }
 
     fn opendir(&self, _req: &Request, _ino: u64, _args: &Open) -> Result<Opened> {
-        Ok(Opened { fh: 0, flags: self.config.dir_flags })
+        Ok(Opened { flags: self.config.dir_flags, ..Opened::default() })
     }
 
     fn readdir(

@@ -1,9 +1,10 @@
 //! Replies: values to bytes, appended to a buffer.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{DIRENT, MAJOR};
-use crate::flags::Capabilities;
+use crate::flags::{Capabilities, OpenFlags};
 use crate::types::*;
 
 /// Longest lifetime that is sent: the kernel adds it to its clock, and a century is as good as for ever.
@@ -59,7 +60,7 @@ pub(crate) fn put_attr_out(out: &mut Vec<u8>, attr: &Attr) {
 pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     let (entry_secs, entry_nanos) = ttl(entry.entry_ttl);
     let (attr_secs, attr_nanos) = ttl(entry.attr_ttl);
-    put_u64(out, entry.attr.ino);
+    put_u64(out, entry.node);
     put_u64(out, entry.generation);
     put_u64(out, entry_secs);
     put_u64(out, attr_secs);
@@ -70,8 +71,9 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
 
 pub(crate) fn put_open(out: &mut Vec<u8>, opened: &Opened) {
     put_u64(out, opened.fh);
-    put_u32(out, opened.flags.bits());
-    put_u32(out, 0);
+    let by_kernel = opened.passthrough.is_some();
+    put_u32(out, opened.flags.with(OpenFlags::PASSTHROUGH, by_kernel).bits());
+    put_u32(out, opened.passthrough.map_or(0, NonZeroU32::get));
 }
 
 /// One directory entry, padded to 8 bytes: `DIRENT` bytes and the name. `kind` is the file type's `DT_*` number.

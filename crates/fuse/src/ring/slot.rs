@@ -158,6 +158,31 @@ impl Slot {
         copy(bytes, ENTRY + 16, &0u32.to_ne_bytes());
     }
 
+    /// Puts a request where the kernel would; `claimed`: the payload's length, if it is to be a lie.
+    #[cfg(test)]
+    pub(crate) fn as_the_kernel(
+        &mut self,
+        header: &[u8],
+        fixed: &[u8],
+        payload: &[u8],
+        claimed: Option<u64>,
+    ) {
+        let bytes = self.memory.bytes_mut();
+        bytes.fill(0);
+        for (at, part, room) in
+            [(0, header, OP_IN), (OP_IN, fixed, ENTRY - OP_IN), (PAGE, payload, usize::MAX)]
+        {
+            copy(bytes, at, part.get(..room.min(part.len())).unwrap_or_default());
+        }
+        copy(bytes, ENTRY + 16, &claimed.unwrap_or(payload.len() as u64).to_ne_bytes());
+    }
+
+    /// Bytes of the answer after its header, as the kernel would take them.
+    #[cfg(test)]
+    pub(crate) fn answered_len(&self) -> u64 {
+        self.payload_len() as u64
+    }
+
     fn payload_len(&self) -> usize {
         (self.u64_at(ENTRY + 16) & u64::from(u32::MAX)) as usize
     }

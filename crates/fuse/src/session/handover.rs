@@ -148,7 +148,7 @@ impl OwnedFdOf {
     /// The descriptor itself.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.fd()
+        self.0.as_fd()
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
+use crate::backing::BackingFiles;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::mount::{self, MountError, MountOptions, find};
@@ -213,6 +214,11 @@ impl Session {
     /// What tells the kernel of changes; may be taken before [`Session::run`], and works once the mount has begun.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(&self.line)
+    }
+
+    /// What registers files that the kernel reads by itself; works once the mount has begun.
+    pub fn backing_files(&self) -> BackingFiles {
+        BackingFiles::new(&self.line)
     }
 
     /// What stops [`Session::run`] so that another process can go on; may be taken before.

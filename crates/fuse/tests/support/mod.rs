@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_fuse::{
-    Filesystem, MountOptions, Notifier, Pauser, Session, SessionError, SessionOptions, Transport,
-    URING_PARAMETER, UnmountError, mount, unmount,
+    BackingFiles, Filesystem, MountOptions, Notifier, Pauser, Session, SessionError, SessionOptions,
+    Transport, URING_PARAMETER, UnmountError, mount, unmount,
 };
 use parking_lot::Mutex;
 
@@ -62,6 +62,7 @@ pub struct Mounted<F> {
     pub fs: Arc<F>,
     pub notifier: Notifier,
     pub pauser: Pauser,
+    pub backing: BackingFiles,
     dir: tempfile::TempDir,
     server: Option<JoinHandle<Result<(), SessionError>>>,
 }
@@ -90,11 +91,12 @@ impl<F: Filesystem> Mounted<F> {
         let session = mount(dir.path(), &MountOptions::default()).unwrap();
         let notifier = session.notifier();
         let pauser = session.pauser();
+        let backing = session.backing_files();
         let served = Arc::clone(&fs);
         let server = std::thread::spawn(move || run(session, served, &options));
         // Answered once the mount has begun, or failed if it does not.
         let _ = rustix::fs::statfs(dir.path());
-        Mounted { fs, notifier, pauser, dir, server: Some(server) }
+        Mounted { fs, notifier, pauser, backing, dir, server: Some(server) }
     }
 }
 

@@ -79,7 +79,13 @@ impl Filesystem for Probe {
         match name {
             b"file" => {
                 self.lookups[0].fetch_add(1, Ordering::SeqCst);
-                Ok(Entry { attr: self.attr(FILE), generation: 0, entry_ttl: LONG, attr_ttl: LONG })
+                Ok(Entry {
+                    attr: self.attr(FILE),
+                    node: FILE,
+                    generation: 0,
+                    entry_ttl: LONG,
+                    attr_ttl: LONG,
+                })
             }
             b"missing" => {
                 self.lookups[1].fetch_add(1, Ordering::SeqCst);
@@ -118,7 +124,7 @@ impl Filesystem for Probe {
     }
 
     fn open(&self, _req: &Request, _ino: u64, _args: &Open) -> Result<Opened, Errno> {
-        Ok(Opened { fh: 7, flags: self.flags })
+        Ok(Opened { fh: 7, flags: self.flags, ..Opened::default() })
     }
 
     fn read(&self, _req: &Request, _ino: u64, args: &Read, out: &mut ReadBuffer) -> Result<(), Errno> {

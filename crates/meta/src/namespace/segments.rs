@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{
     key::{self, Key},
-    row::{ObjectRef, SegmentKind, SegmentRow, SegmentState},
+    row::{ObjectRef, Row, SegmentKind, SegmentRow, SegmentState},
 };
 use forebay_types::{ObjectId, SegmentId, SubvolumeId};
 use rustc_hash::FxHashSet;
@@ -32,6 +32,19 @@ impl Namespace {
         owner.counters.object += 1;
         owner.counters_changed = true;
         ObjectRef { epoch: owner.epoch, id: ObjectId(owner.counters.object - 1) }
+    }
+
+    /// Makes a record of the numbers that are taken, so that they stay so where nothing else is recorded after [`Namespace::numbers_taken`].
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn record_numbers(&self) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            let counters = self.counters(txn.owner);
+            txn.owner.counters_changed = false;
+            txn.put_plain(&Key::Counters, Some(counters.encode()));
+            Ok(())
+        })
     }
 
     /// The row of a segment.

@@ -71,3 +71,21 @@ fn space_is_told() {
     assert!(space.f_blocks >= space.f_bfree && space.f_bfree >= space.f_bavail && space.f_bavail > 0);
     assert_eq!(space.f_namemax, 255);
 }
+
+/// What `ls -l` of a directory of 200 files asks for beyond names and attributes.
+fn asked_by_long_listing(options: VfsOptions) -> u64 {
+    let mounted = Mounted::with(options);
+    fs::create_dir(mounted.at("d")).unwrap();
+    (0..200).for_each(|file| fs::write(mounted.at("d").join(file.to_string()), b"").unwrap());
+    let listed = std::process::Command::new("ls").arg("-l").arg(mounted.at("d")).output().unwrap();
+    assert_eq!(listed.stdout.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"-")).count(), 200);
+    mounted.requests("getxattr")
+}
+
+#[test]
+fn a_long_listing_asks_little() {
+    let with_acls = asked_by_long_listing(VfsOptions::default());
+    assert!((1..=210).contains(&with_acls), "{with_acls}");
+    let without = asked_by_long_listing(VfsOptions { acls: false, ..VfsOptions::default() });
+    assert!(without < 10, "{without}");
+}

@@ -8,6 +8,7 @@ mod held;
 mod listing;
 mod locks;
 mod names;
+mod passthrough;
 mod permissions;
 
 use std::{
@@ -41,6 +42,7 @@ struct Mounted {
     mountpoint: PathBuf,
     stats: Arc<Stats>,
     vfs: Option<Arc<Vfs>>,
+    fs: Option<Arc<VolumeFs>>,
     server: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
@@ -57,20 +59,40 @@ impl Mounted {
     }
 
     fn of(dir: tempfile::TempDir, options: VfsOptions) -> Mounted {
-        let volume = Volume::open(&dir.path().join("vol"), &OpenOptions::default()).unwrap();
+        Mounted::served(dir, &OpenOptions::default(), options, || {})
+    }
+
+    /// `before` runs in the thread that serves, before it does.
+    fn served(
+        dir: tempfile::TempDir,
+        open: &OpenOptions,
+        options: VfsOptions,
+        before: impl FnOnce() + Send + 'static,
+    ) -> Mounted {
+        let volume = Volume::open(&dir.path().join("vol"), open).unwrap();
         let vfs = Arc::new(Vfs::new(volume, options));
         let mountpoint = dir.path().join("mnt");
-        let options =
-            MountOptions { allow_other: true, nosuid: false, nodev: false, ..MountOptions::default() };
+        let options = MountOptions {
+            allow_other: true,
+            nosuid: false,
+            nodev: false,
+            read_only: open.read_only,
+            ..MountOptions::default()
+        };
         let session = mount(&mountpoint, &options).unwrap();
         let stats = Arc::new(Stats::default());
         let serve = SessionOptions { observer: Some(stats.clone()), ..SessionOptions::default() };
         let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
         fs.tell_accesses_by(session.notifier()).unwrap();
-        let server = std::thread::spawn(move || session.run(fs, &serve));
+        fs.connect(session.backing_files(), session.notifier());
+        let served = Arc::clone(&fs);
+        let server = std::thread::spawn(move || {
+            before();
+            session.run(served, &serve)
+        });
         // Answered once the mount has begun, or failed if it does not.
         rustix::fs::statfs(&mountpoint).unwrap();
-        Mounted { dir: Some(dir), mountpoint, stats, vfs: Some(vfs), server: Some(server) }
+        Mounted { dir: Some(dir), mountpoint, stats, vfs: Some(vfs), fs: Some(fs), server: Some(server) }
     }
 
     fn root(&self) -> &Path {
@@ -120,6 +142,7 @@ impl Mounted {
         let vfs = self.vfs.take().unwrap();
         vfs.sync_all().unwrap();
         vfs.volume().close().unwrap();
+        self.fs = None;
         drop(vfs);
         self.dir.take().unwrap()
     }

@@ -12,8 +12,9 @@ type Round = (u64, u64, u64);
 
 /// The point before which everything that was answered is in the bucket after a cut at `point`, synced or not; 0 if that cannot be told.
 ///
-/// A shipping begins after the one before it has ended, and takes along all that was answered before it began. So what was answered before the
-/// last piece but those of the newest durable shipping was put is in the newest. How the product names its pieces is in `docs/design/bucket.md`.
+/// A shipping begins after the one before it has ended, and takes along all that was answered before it began. Whether the newest one has all
+/// its pieces cannot be told; the one before it has. So what was answered before the last piece of the third newest was put is there. How the product
+/// names its pieces is in `docs/design/bucket.md`.
 pub(super) fn shipped(log: &[Event], point: u64) -> u64 {
     let mut paths: HashMap<Ino, String> = HashMap::from([(ROOT, String::new())]);
     let mut named: Vec<(Ino, u64, Round)> = Vec::new();
@@ -41,8 +42,13 @@ pub(super) fn shipped(log: &[Event], point: u64) -> u64 {
             _ => {}
         }
     }
-    let Some((_, newest)) = durable.last().copied() else { return 0 };
-    durable.iter().rev().find(|(_, round)| *round != newest).map_or(0, |(at, _)| *at)
+    durable.sort_unstable_by_key(|(at, _)| *at);
+    durable.dedup_by(|later, earlier| {
+        let same = later.1 == earlier.1;
+        earlier.0 = if same { later.0 } else { earlier.0 };
+        same
+    });
+    durable.iter().nth_back(2).map_or(0, |(last_put, _)| *last_put)
 }
 
 fn round(path: &str) -> Option<Round> {
@@ -60,19 +66,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_answered_before_the_shipping_before_the_last_is_in_the_bucket() {
+    fn what_was_answered_before_a_shipping_that_is_whole_began_is_in_the_bucket() {
         let disk = Disk::default();
         let make = |dir, name: &[u8]| disk.make(dir, name, Kind::Directory, 0o755).unwrap();
         let dir = make(make(make(ROOT, b"bucket"), b"journal"), b"00000001");
         assert_eq!(shipped(&disk.log(), disk.points()), 0);
         let mut put = Vec::new();
-        for name in ["00000000-01-05", "00000001-06-09", "00000002-06-09"] {
+        for name in ["00-01-03", "01-01-03", "02-04-05", "03-06-09", "04-06-09"] {
             put.push(disk.points());
             disk.make(dir, name.as_bytes(), Kind::File, 0o600).unwrap();
             disk.sync(dir).unwrap();
         }
-        assert_eq!(shipped(&disk.log(), disk.points()), put[0]);
-        assert_eq!(shipped(&disk.log(), put[2]), put[0]);
-        assert_eq!(shipped(&disk.log(), put[1] + 1), 0, "the second is not durable yet");
+        assert_eq!(shipped(&disk.log(), disk.points()), put[1]);
+        assert_eq!(
+            shipped(&disk.log(), put[4]),
+            put[1],
+            "the third shipping has begun, so the second is whole"
+        );
+        assert_eq!(
+            shipped(&disk.log(), put[3] + 1),
+            0,
+            "the third is not durable, so the second may lack pieces"
+        );
     }
 }

@@ -20,6 +20,7 @@ use super::history::{Clock, History, Moment};
 use super::image::Image;
 use super::layer::Layer;
 use super::rng::Rng;
+use super::slow::slow_below;
 use super::target::Mounted;
 use super::workload::{Crew, Plan};
 
@@ -47,12 +48,16 @@ pub struct Life {
     pub rounds: u32,
     /// Every how many crashes `fsck` runs; 0 for never.
     pub fsck_every: u64,
+    /// Every how many cuts the power goes up to three times more, while the volume is recovered and worked on; 0 for never.
+    pub again_every: u64,
     /// Where the store is.
     pub store: StoreAt,
     /// Whether what is synced is in the store: class `object`.
     pub object: bool,
     /// Whether everything is sealed, stored, checkpointed and compacted all the time while the workload runs.
     pub busy: bool,
+    /// Whether syncs in the store take 20 ms, so that it has something to do at many more points.
+    pub slow: bool,
     /// Bytes that the disk has room for beyond the new volume; none for as many as are wanted.
     pub room: Option<u64>,
 }
@@ -115,7 +120,8 @@ impl Life {
                 image,
             };
             let fate = self.fate(&mut wreck, (&log, first, point), rules, &mut rng);
-            let depth = if nth % 6 == 0 { rng.between(1, 3) } else { 0 };
+            let again = self.again_every > 0 && nth % self.again_every == 0;
+            let depth = if again { rng.between(1, 3) } else { 0 };
             let (kept, crash) = (wreck.image.clone(), Crash { life: self, at: &at, nth });
             let told = if depth > 0 {
                 crash.judge_again(wreck, depth, rules, &mut rng)?
@@ -299,7 +305,12 @@ impl Life {
 
     pub(super) fn layer(&self, disk: Arc<Disk>, name: &str) -> Result<Layer, Trouble> {
         let path = self.directory(name)?;
-        Layer::mount(disk, &path).map_err(Trouble::io("mount the emulated disk on", &path))
+        let mounted = match (self.slow, self.store) {
+            (false, _) => Layer::mount(disk, &path),
+            (true, StoreAt::Inside) => Layer::mount_with(disk, &path, slow_below("vol/objects")),
+            (true, _) => Layer::mount_with(disk, &path, slow_below(BUCKET)),
+        };
+        mounted.map_err(Trouble::io("mount the emulated disk on", &path))
     }
 
     /// Lays the first image that broke a promise aside, to be looked at.

@@ -148,13 +148,16 @@ impl Crash<'_> {
                 return Ok((vec![trouble.into_finding()?], None));
             }
         };
+        let raised = usize::try_from(disk.points()).unwrap_or(usize::MAX);
         let mut told = self.judge_mount(&mut daemon, &wreck, false);
         let added = self.work_a_little(&mut daemon, &disk, wreck.history.threads.len(), rng);
         daemon.kill();
         let log = disk.log();
         layer.unmount().map_err(Trouble::io("unmount", self.at))?;
         told.extend(added.failures.iter().cloned());
-        let point = points_to_cut(&log, first, 1, rng).first().copied().unwrap_or(first);
+        // Half of these cuts fall into bringing it up, which is short.
+        let until = if rng.chance(1, 2) { raised.min(log.len()) } else { log.len() };
+        let point = points_to_cut(&log[..until], first, 1, rng).first().copied().unwrap_or(first);
         let lasting = self.life.lasting(rng);
         let image = Cutter::new(&log, rules).image_where(point, lasting, rng);
         let name = volume.file_name().unwrap_or_default().to_string_lossy().into_owned();

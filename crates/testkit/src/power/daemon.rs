@@ -68,6 +68,8 @@ pub struct Program {
     pub binary: PathBuf,
     /// Further arguments of `create`, such as `--durability object`.
     pub create_options: Vec<String>,
+    /// Options of every `mount`, as after `-o`.
+    pub mount_options: Vec<String>,
     /// Variables set for every call, such as `FOREBAY_SKIP_SYNC`.
     pub environment: Vec<(String, String)>,
     /// Where the output of all calls is appended.
@@ -122,13 +124,14 @@ impl Program {
         Ok(told.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// `mount -f VOLUME MNT`; returns when the file system answers.
+    /// `mount -f VOLUME MNT`, with the mount options; returns when the file system answers.
     ///
     /// # Errors
     /// When it ends before, or hangs.
     pub fn mount(&self, volume: &Path, at: &Path) -> Result<Daemon, Trouble> {
-        let args = [OsStr::new("mount"), OsStr::new("-f"), volume.as_os_str(), at.as_os_str()];
-        let (child, text, from) = self.start(args)?;
+        let options = self.mount_options.iter().flat_map(|option| ["-o", option.as_str()]).map(OsStr::new);
+        let command = [OsStr::new("mount"), OsStr::new("-f")].into_iter().chain(options);
+        let (child, text, from) = self.start(command.chain([volume.as_os_str(), at.as_os_str()]))?;
         let mut daemon = Daemon { program: self.clone(), child, at: at.to_owned(), from, text };
         let parent = at.parent().unwrap_or(at);
         let deadline = Instant::now() + PATIENCE;

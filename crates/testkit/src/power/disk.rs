@@ -287,12 +287,12 @@ impl Disk {
         Ok(state.directory(dir)?.entries.iter().map(|(name, ino)| (name.clone(), *ino)).collect())
     }
 
-    /// The directory that holds directory `dir`.
+    /// The directory that holds `ino`: of several the one in which it got its last name.
     ///
     /// # Errors
-    /// `NOENT` and `NOTDIR`.
-    pub fn parent(&self, dir: Ino) -> Result<Ino, Errno> {
-        Ok(self.state().directory(dir)?.parent)
+    /// `NOENT` when there is no such inode.
+    pub fn parent(&self, ino: Ino) -> Result<Ino, Errno> {
+        Ok(self.state().nodes.get(&ino).ok_or(Errno::NOENT)?.parent)
     }
 
     /// Up to `len` bytes of a file from `offset` on.

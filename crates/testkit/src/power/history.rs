@@ -5,6 +5,7 @@
 //! `p` can have left nothing in a cut at `p` or earlier.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::log::Change;
@@ -18,6 +19,9 @@ pub struct Stamp {
     /// Events logged below until then.
     pub point: u64,
 }
+
+/// Bytes stored at an offset of a mapping.
+pub type Store = (u64, Arc<[u8]>);
 
 /// One operation. Paths are relative to the root of the tree, with no slash in front.
 #[derive(Debug, Clone)]
@@ -89,6 +93,14 @@ pub enum Op {
         /// What changed.
         change: Change,
     },
+    /// Bytes stored in a shared mapping, and the mapping given up: `msync` or `close` has sent all pages when it ends. The kernel asks for the
+    /// pages in any order, so until then, and until they are durable, any of them may be there without the others.
+    Mapped {
+        /// The file.
+        file: FileId,
+        /// Where bytes were stored, and which: each in one page, no two in the same, within the file's length.
+        stores: Vec<Store>,
+    },
     /// An attribute of a file set or removed: an extended one by its name, or the permission bits as [`MODE`](super::observe::MODE).
     Attribute {
         /// The file.
@@ -126,6 +138,7 @@ impl Op {
         !matches!(
             self,
             Self::Data { .. }
+                | Self::Mapped { .. }
                 | Self::Attribute { .. }
                 | Self::Append { .. }
                 | Self::SyncFile { .. }
@@ -318,10 +331,14 @@ impl<'a> Clock<'a> {
         self.full.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the disk may become full.
+    pub fn room_may_end(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
     /// Whether this error is one of a disk that may be full.
     pub fn is_full(&self, error: &std::io::Error) -> bool {
-        self.full.load(Ordering::SeqCst)
-            && error.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error())
+        self.room_may_end() && error.raw_os_error() == Some(rustix::io::Errno::NOSPC.raw_os_error())
     }
 
     /// Whether a failure is expected.

@@ -27,8 +27,8 @@ use super::log::{Change, Ino, Kind, Name};
 const FOREVER: Duration = Duration::from_secs(1 << 20);
 
 type Result<T> = std::result::Result<T, Errno>;
-/// Called before a sync is answered, to make durable elsewhere what the disk has logged.
-pub type OnSync = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+/// Makes a file or directory durable: called for each sync, which is answered when it has returned.
+pub type Syncing = Arc<dyn Fn(&Disk, Ino) -> io::Result<()> + Send + Sync>;
 
 type Listing = Arc<Vec<(Name, Ino, FileKind)>>;
 
@@ -46,14 +46,14 @@ impl Layer {
     /// # Errors
     /// When the mount is refused.
     pub fn mount(disk: Arc<Disk>, path: &Path) -> io::Result<Self> {
-        Self::mount_with(disk, path, Arc::new(|| Ok(())))
+        Self::mount_with(disk, path, Arc::new(|disk, ino| Ok(disk.sync(ino)?)))
     }
 
-    /// As [`Layer::mount`], but every sync is answered only after `on_sync` has returned, with its error if it fails.
+    /// As [`Layer::mount`], but every sync is what `syncing` does, and fails as it fails.
     ///
     /// # Errors
     /// When the mount is refused.
-    pub fn mount_with(disk: Arc<Disk>, path: &Path, on_sync: OnSync) -> io::Result<Self> {
+    pub fn mount_with(disk: Arc<Disk>, path: &Path, syncing: Syncing) -> io::Result<Self> {
         let options = MountOptions {
             fsname: "forebay-crash-disk".to_owned(),
             subtype: "forebay-crash".to_owned(),
@@ -61,7 +61,7 @@ impl Layer {
         };
         let session = forebay_fuse::mount(path, &options).map_err(io::Error::other)?;
         let path = session.mountpoint().to_owned();
-        let served = Arc::new(Served::new(Arc::clone(&disk), on_sync));
+        let served = Arc::new(Served::new(Arc::clone(&disk), syncing));
         let server = std::thread::Builder::new().name("crash-disk".to_owned()).spawn(move || {
             let options = SessionOptions { max_workers: 16, ..SessionOptions::default() };
             // It ends with the mount; what uses the disk then finds it gone and says so itself.
@@ -118,19 +118,18 @@ impl Drop for Layer {
 /// The requests of the kernel, answered from the disk.
 struct Served {
     disk: Arc<Disk>,
-    on_sync: OnSync,
+    syncing: Syncing,
     listings: Mutex<HashMap<u64, Listing>>,
     next_handle: AtomicU64,
 }
 
 impl Served {
-    fn new(disk: Arc<Disk>, on_sync: OnSync) -> Self {
-        Self { disk, on_sync, listings: Mutex::default(), next_handle: AtomicU64::new(1) }
+    fn new(disk: Arc<Disk>, syncing: Syncing) -> Self {
+        Self { disk, syncing, listings: Mutex::default(), next_handle: AtomicU64::new(1) }
     }
 
     fn sync(&self, ino: Ino) -> Result<()> {
-        self.disk.sync(ino)?;
-        Ok((self.on_sync)()?)
+        Ok((self.syncing)(&self.disk, ino)?)
     }
 
     fn attributes(&self, ino: Ino) -> Result<FileAttr> {
@@ -138,7 +137,13 @@ impl Served {
     }
 
     fn entry(&self, ino: Ino) -> Result<Entry> {
-        Ok(Entry { attr: self.attributes(ino)?, generation: 0, entry_ttl: FOREVER, attr_ttl: FOREVER })
+        Ok(Entry {
+            attr: self.attributes(ino)?,
+            node: ino,
+            generation: 0,
+            entry_ttl: FOREVER,
+            attr_ttl: FOREVER,
+        })
     }
 
     fn make(&self, req: &Request, parent: Ino, name: &[u8], kind: Kind, mode: u32) -> Result<Entry> {
@@ -273,13 +278,13 @@ impl Filesystem for Served {
 
     fn open(&self, _: &Request, ino: u64, _: &Open) -> Result<Opened> {
         self.disk.opened(ino);
-        Ok(Opened { fh: 0, flags: OpenFlags::KEEP_CACHE })
+        Ok(Opened { fh: 0, flags: OpenFlags::KEEP_CACHE, ..Opened::default() })
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, Opened)> {
         let entry = self.make(req, parent, name, Kind::File, args.mode)?;
         self.disk.opened(entry.attr.ino);
-        Ok((entry, Opened { fh: 0, flags: OpenFlags::KEEP_CACHE }))
+        Ok((entry, Opened { fh: 0, flags: OpenFlags::KEEP_CACHE, ..Opened::default() }))
     }
 
     fn read(&self, _: &Request, ino: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
@@ -289,9 +294,9 @@ impl Filesystem for Served {
 
     fn write(&self, _: &Request, ino: u64, args: &Write, data: &[u8]) -> Result<u32> {
         let sync = args.flags & libc::O_DSYNC.cast_unsigned() != 0;
-        self.disk.change(ino, Change::Write { offset: args.offset, data: Arc::from(data) }, sync)?;
+        self.disk.change(ino, Change::Write { offset: args.offset, data: Arc::from(data) }, false)?;
         if sync {
-            (self.on_sync)()?;
+            self.sync(ino)?;
         }
         u32::try_from(data.len()).map_err(|_| Errno::EINVAL)
     }
@@ -310,7 +315,7 @@ impl Filesystem for Served {
     }
 
     fn opendir(&self, _: &Request, _: u64, _: &Open) -> Result<Opened> {
-        Ok(Opened { fh: self.next_handle.fetch_add(1, Ordering::Relaxed), flags: OpenFlags::default() })
+        Ok(Opened { fh: self.next_handle.fetch_add(1, Ordering::Relaxed), ..Opened::default() })
     }
 
     fn readdir(&self, _: &Request, ino: u64, fh: u64, offset: u64, out: &mut DirBuffer<'_>) -> Result<()> {

@@ -202,11 +202,11 @@ fn mount(volume: &Path, at: &Path) -> io::Result<()> {
             if synced { sync(&journal.file, "journal") } else { Ok(()) }
         }
     };
-    let on_sync = {
+    let syncing = {
         let flush = flush.clone();
-        Arc::new(move || flush(true))
+        Arc::new(move |disk: &Disk, ino| disk.sync(ino).map_err(io::Error::from).and_then(|()| flush(true)))
     };
-    let layer = Layer::mount_with(disk, at, on_sync)?;
+    let layer = Layer::mount_with(disk, at, syncing)?;
     let background = flush.clone();
     std::thread::spawn(move || {
         while background(false).is_ok() {

@@ -6,7 +6,7 @@
 //!   and across threads whenever one was answered before another began;
 //! - an `fsync`, `O_SYNC` write or `fsync` of a directory that was acknowledged has its names and bytes there;
 //! - each file holds exactly what a prefix of its own writes gives, byte for byte, where a write may end at any page
-//!   boundary in it because the kernel asks for it in several requests;
+//!   boundary in it because the kernel asks for it in several requests, and of what was stored in a mapping any pages may be there;
 //! - where a name that makes data visible has survived (create and close, link, rename), so have the writes before it.
 //!
 //! It relies on [`super::workload`]'s rule that a name and a file belong to one thread: so each thread's survivors are
@@ -99,6 +99,13 @@ impl<'a> Track<'a> {
             Op::Data { file, change } => {
                 let track = self.files.entry(*file).or_default();
                 split(change, &mut track.pieces);
+                if record.end.is_some_and(|end| end.sequence < self.settled) {
+                    track.synced = track.pieces.len();
+                }
+            }
+            Op::Mapped { file, stores } => {
+                let track = self.files.entry(*file).or_default();
+                track.pieces.push(Piece::Stores(stores));
                 if record.end.is_some_and(|end| end.sequence < self.settled) {
                     track.synced = track.pieces.len();
                 }

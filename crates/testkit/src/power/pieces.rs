@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::history::Store;
 use super::log::Change;
 use super::observe::MODE;
 use super::pattern;
 
 const PAGE: u64 = 4096;
 
-/// The part of a change that survives as a whole or not at all.
+/// The part of a change that survives as a whole or not at all; of stores in a mapping each one on its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Piece<'a> {
     Write { offset: u64, data: &'a [u8] },
     SetLen(u64),
     Zero { offset: u64, len: u64 },
     Attribute { name: &'a str, value: Option<&'a [u8]> },
+    Stores(&'a [Store]),
 }
 
 /// Attributes as they are seen.
@@ -53,6 +55,9 @@ pub(crate) fn compare(
     }
     let mut nearest = (usize::MAX, 0);
     for (place, piece) in pieces.iter().enumerate() {
+        if place >= floor && model.matches_with_some(piece) {
+            return Ok(());
+        }
         model.apply(piece);
         let count = place + 1;
         if model.matches() {
@@ -129,6 +134,25 @@ impl<'a> Bytes<'a> {
         self.wrong == 0 && self.len == self.seen.len() as u64 && self.wrong_attributes == 0
     }
 
+    /// Whether it is as seen once some of the stores are made that `piece` is: each takes away bytes that differ, or can be left out.
+    fn matches_with_some(&self, piece: &Piece<'_>) -> bool {
+        let Piece::Stores(stores) = piece else { return false };
+        let gained: usize = stores.iter().map(|store| self.gained(store)).sum();
+        self.wrong == gained && self.len == self.seen.len() as u64 && self.wrong_attributes == 0
+    }
+
+    /// How many bytes fewer differ with a store than without it.
+    fn gained(&self, (offset, data): &Store) -> usize {
+        let start = index(*offset);
+        let at = |bytes: &[u8], place: usize| bytes.get(start + place).copied().unwrap_or(0);
+        let wrong = |place: usize, byte: u8| usize::from(byte != at(self.seen, place));
+        let places = 0..data.len();
+        let (before, after) = places.zip(data.iter()).fold((0, 0), |(before, after), (place, byte)| {
+            (before + wrong(place, at(&self.bytes, place)), after + wrong(place, *byte))
+        });
+        before.saturating_sub(after)
+    }
+
     /// Whether an attribute is as seen. Permission bits that nobody set may be any.
     fn attribute_is_wrong(&self, name: &str) -> bool {
         match (self.attributes.get(name), self.seen_attributes.get(name)) {
@@ -152,14 +176,8 @@ impl<'a> Bytes<'a> {
                 let after = self.attribute_is_wrong(name);
                 self.wrong_attributes = self.wrong_attributes + usize::from(after) - usize::from(before);
             }
-            Piece::Write { offset, data } => {
-                let (start, end) = (index(*offset), index(*offset) + data.len());
-                if self.bytes.len() < end {
-                    self.bytes.resize(end, 0);
-                }
-                self.change(start, end, |bytes| bytes.copy_from_slice(data));
-                self.len = self.len.max(end as u64);
-            }
+            Piece::Write { offset, data } => self.write(*offset, data),
+            Piece::Stores(stores) => stores.iter().for_each(|(offset, data)| self.write(*offset, data)),
             Piece::SetLen(len) => {
                 if *len < self.len {
                     self.change(index(*len), index(self.len), |bytes| bytes.fill(0));
@@ -171,6 +189,15 @@ impl<'a> Bytes<'a> {
                 self.change(index(*offset), index(end), |bytes| bytes.fill(0));
             }
         }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let (start, end) = (index(offset), index(offset) + data.len());
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.change(start, end, |bytes| bytes.copy_from_slice(data));
+        self.len = self.len.max(end as u64);
     }
 
     fn change(&mut self, start: usize, end: usize, how: impl FnOnce(&mut [u8])) {

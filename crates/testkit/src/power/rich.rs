@@ -1,4 +1,4 @@
-//! What a workload also does where the target can do everything: files without a name, attributes, allocation, long streams.
+//! What a workload also does where the target can do everything: files without a name, attributes, allocation, mappings, long streams.
 
 use super::log::Change;
 use super::observe::MODE;
@@ -7,6 +7,7 @@ use super::worker::{Stop, Worker};
 use super::workload::{append, free_name, small_len, unlink, with_file};
 
 const MIB: usize = 1 << 20;
+const PAGE: u64 = 4096;
 const ACL: &str = "system.posix_acl_access";
 
 /// How editors save: the old file gets a second name, the new one is written beside it, synced or not, and takes the name over.
@@ -87,6 +88,30 @@ pub(super) fn allocate<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop
         let len = worker.len_of(file) + worker.rng.between(1, 30_000);
         worker.change_by(file, &Change::SetLen(len), |target| target.allocate(handle, len))
     })
+}
+
+/// Bytes in some pages of a file, stored in a shared mapping, with `msync` or without.
+pub(super) fn store_mapped<T: Target>(worker: &mut Worker<'_, T>) -> Result<(), Stop> {
+    // Without space such a store fails later, when nobody can be told.
+    let found = if worker.clock.room_may_end() { None } else { worker.some_file() };
+    let Some((file, path)) = found.filter(|(file, _)| worker.len_of(*file) > 0) else {
+        return append(worker);
+    };
+    let len = worker.len_of(file);
+    let mut pages: Vec<u64> =
+        (0..worker.rng.between(1, 6)).map(|_| worker.rng.below(len.div_ceil(PAGE))).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let mut places = Vec::with_capacity(pages.len());
+    for page in pages {
+        let (start, end) = (page * PAGE, len.min((page + 1) * PAGE));
+        let whole = worker.rng.chance(1, 2);
+        let from = if whole { start } else { worker.rng.between(start, end - 1) };
+        let to = if whole { end } else { worker.rng.between(from + 1, end) };
+        places.push((from, usize::try_from(to - from).unwrap_or(1)));
+    }
+    let sync = worker.rng.chance(1, 2);
+    worker.store_mapped(file, &path, &places, sync)
 }
 
 /// A file opened under `O_TRUNC` and written again.

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::history::Store;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags, copy_file_range, fallocate, fchmod,
     fremovexattr, fsetxattr, linkat, openat, renameat_with,
@@ -73,6 +74,10 @@ pub trait Target: Sync {
     }
     /// Reserves space up to `len`, which becomes the length if it is more.
     fn allocate(&self, _file: &Self::File, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Stores bytes in a shared mapping of the whole file, with `sync` calls `msync` (`MS_SYNC`), unmaps and closes it.
+    fn store_mapped(&self, _path: &str, _stores: &[Store], _sync: bool) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Sets permission bits.
@@ -200,6 +205,10 @@ impl Target for Mounted {
 
     fn allocate(&self, file: &File, len: u64) -> io::Result<()> {
         Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)
+    }
+
+    fn store_mapped(&self, path: &str, stores: &[Store], sync: bool) -> io::Result<()> {
+        super::mapped::store(&self.at(path), stores, sync)
     }
 
     fn chmod(&self, file: &File, mode: u32) -> io::Result<()> {

@@ -333,3 +333,44 @@ fn all_that_was_answered_before_a_clean_unmount_stays() {
     assert_ne!(judged(&["t1"], b""), Vec::<String>::new());
     assert_ne!(judge(&history, &[Moment::END], &directories(&["t1"])), Vec::<String>::new());
 }
+
+#[test]
+fn of_stores_in_a_mapping_any_pages_survive_until_they_are_synced() {
+    let file = FileId { thread: 1, number: 0 };
+    let data =
+        |offset, data: &[u8]| Op::Data { file, change: Change::Write { offset, data: Arc::from(data) } };
+    let stores = vec![(10, Arc::from(&b"aa"[..])), (5000, Arc::from(&b"bb"[..]))];
+    let ops = |synced: bool| {
+        let mut ops = vec![
+            (0, mkdir("t1"), 0, 1),
+            (1, Op::Create { path: "t1/f1".to_owned(), file }, 2, 3),
+            (1, data(0, &[b'.'; 6000]), 4, 5),
+            (1, Op::SyncFile { file }, 6, 7),
+            (1, Op::Mapped { file, stores: stores.clone() }, 8, 9),
+            (1, data(10, b"c"), 12, 13),
+        ];
+        if synced {
+            ops.insert(5, (1, Op::SyncFile { file }, 8, 9));
+        }
+        told_by_hand(ops)
+    };
+    let judged = |synced: bool, changed: &[(usize, &[u8])]| {
+        let mut bytes = vec![b'.'; 6000];
+        changed.iter().for_each(|(at, new)| bytes[*at..at + new.len()].copy_from_slice(new));
+        let mut seen = directories(&["t1"]);
+        let file = Entry::File { inode: 7, links: 1, bytes, attributes: BTreeMap::new() };
+        seen.entries.insert("t1/f1".to_owned(), file);
+        judge(&ops(synced), &[Moment::END], &seen).is_empty()
+    };
+    for part in [&[][..], &[(10, &b"aa"[..])], &[(5000, &b"bb"[..])]] {
+        assert!(judged(false, part) && !judged(true, part), "{part:?}");
+    }
+    for whole in [&[(10, &b"aa"[..]), (5000, b"bb")][..], &[(10, &b"ca"[..]), (5000, b"bb")]] {
+        assert!(judged(false, whole) && judged(true, whole), "{whole:?}");
+    }
+    for torn in
+        [&[(10, &b"a"[..])][..], &[(10, &b"ca"[..])], &[(10, &b"c"[..])], &[(11, &b"a"[..]), (5000, b"bb")]]
+    {
+        assert!(!judged(false, torn) && !judged(true, torn), "{torn:?}");
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use super::history::{Clock, Op, Record};
+use super::history::{Clock, Op, Record, Store};
 use super::log::Change;
 use super::pattern::{self, FileId};
 use super::rng::Rng;
@@ -213,6 +213,27 @@ impl<'a, T: Target> Worker<'a, T> {
         Ok(())
     }
 
+    /// Stores bytes in a shared mapping of a file that has them already; with `sync` they are durable once this has returned.
+    pub fn store_mapped(
+        &mut self,
+        file: FileId,
+        path: &str,
+        places: &[(u64, usize)],
+        sync: bool,
+    ) -> Result<(), Stop> {
+        let stores: Vec<Store> =
+            places.iter().map(|(offset, len)| (*offset, self.next_bytes(file, *offset, *len))).collect();
+        let op = Op::Mapped { file, stores: stores.clone() };
+        self.act(op, |target| target.store_mapped(path, &stores, sync))?;
+        for (offset, data) in stores {
+            self.apply(file, &Change::Write { offset, data });
+        }
+        if let Some(Record { start, end, .. }) = self.records.last().filter(|_| sync).cloned() {
+            self.records.push(Record { op: Op::SyncFile { file }, start, end });
+        }
+        Ok(())
+    }
+
     /// As [`Worker::change`], by the call given.
     pub fn change_by<R>(
         &mut self,
@@ -389,6 +410,10 @@ pub(crate) fn summary(op: Option<&Op>) -> String {
     match op {
         Some(Op::Data { file, change: Change::Write { offset, data }, .. }) => {
             format!("write of {} bytes at {offset} of file {}.{}", data.len(), file.thread, file.number)
+        }
+        Some(Op::Mapped { file, stores }) => {
+            let places: Vec<u64> = stores.iter().map(|(offset, _)| *offset).collect();
+            format!("stores at {places:?} of a mapping of file {}.{}", file.thread, file.number)
         }
         Some(op) => format!("{op:?}"),
         None => "an operation".to_owned(),

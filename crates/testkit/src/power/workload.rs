@@ -149,7 +149,7 @@ fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> 
         if worker.clock.killed() {
             return Err(Stop::Killed);
         }
-        let done = match worker.rng.below(if plan.rich { 125 } else { 100 }) {
+        let done = match worker.rng.below(if plan.rich { 128 } else { 100 }) {
             0..20 => create(worker),
             20..29 => overwrite(worker),
             29..37 => append(worker),
@@ -178,6 +178,7 @@ fn work<T: Target>(worker: &mut Worker<'_, T>, plan: &Plan) -> Result<(), Stop> 
             114..116 => rich::allocate(worker),
             116..118 => rich::start_over(worker),
             118..123 => rich::set_attribute(worker),
+            123..126 => rich::store_mapped(worker),
             _ => rich::stream_long(worker, plan.stream_bytes),
         };
         match done {

@@ -94,3 +94,22 @@ fn wrong_lists_change_nothing() {
     assert!(world.vfs.listxattr(ino, true).unwrap().is_empty());
     assert_eq!(world.vfs.getattr(ino).unwrap().mode, 0o644);
 }
+
+#[test]
+fn without_acls_the_mode_alone_counts() {
+    let world = World::new();
+    let directory = world.directory(ROOT, "d").ino;
+    put(&world, directory, DEFAULT, &named(7, 6, 5, 4, 1));
+    put(&world, directory, b"user.a", b"1");
+    let without = VfsOptions { acls: false, ..VfsOptions::default() };
+    let vfs = forebay_vfs::Vfs::new(world.vfs.volume().clone(), without);
+    let not_supported = |error: &VfsError| matches!(error, VfsError::NotSupported(_));
+    refused(vfs.getxattr(directory, DEFAULT), not_supported);
+    refused(vfs.setxattr(directory, ACCESS, &named(7, 6, 5, 4, 1), SetXattr::Any, false), not_supported);
+    refused(vfs.removexattr(directory, DEFAULT), not_supported);
+    assert_eq!(vfs.listxattr(directory, true).unwrap(), b"user.a\0");
+    let made = vfs.mknod(directory, b"f", (FileKind::Regular, 0o666, 0o027), 0, &Caller::ROOT).unwrap();
+    assert_eq!(made.mode, 0o640);
+    // They are still there.
+    assert_eq!(world.vfs.getxattr(directory, DEFAULT).unwrap(), named(7, 6, 5, 4, 1));
+}

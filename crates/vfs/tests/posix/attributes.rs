@@ -128,6 +128,15 @@ fn a_time_that_is_set_overrules_an_access() {
 }
 
 #[test]
+fn a_label_that_nobody_set_is_not_supported() {
+    let world = World::new();
+    let (ino, label) = (world.file(ROOT, "a").ino, b"security.selinux");
+    refused(world.vfs.getxattr(ino, label), |error| matches!(error, VfsError::NotSupported(_)));
+    world.vfs.setxattr(ino, label, b"a_label", SetXattr::Any, false).unwrap();
+    assert_eq!(world.vfs.getxattr(ino, label).unwrap(), b"a_label");
+}
+
+#[test]
 fn opening_for_reading_is_an_access() {
     let world = World::new();
     let reader = Open { read_only: true, ..Open::default() };

@@ -46,6 +46,8 @@ pub(crate) struct Restored {
     pub(crate) stored: FxHashMap<SegmentId, StoredAt>,
     /// The highest number of a segment that was seen.
     pub(crate) highest: u64,
+    /// The highest number of an object in the store, whether anything names it or not.
+    pub(crate) highest_object: u64,
     pub(crate) chunks: u64,
     pub(crate) bytes: u64,
 }

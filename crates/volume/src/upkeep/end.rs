@@ -49,6 +49,9 @@ impl Volume {
     fn stop_upkeep(&self) {
         self.upkeep.signal.stop.store(true, Ordering::Release);
         self.upkeep.wake();
+        if let Some(assembled) = &self.assembled {
+            assembled.stop();
+        }
         let threads = std::mem::take(&mut *self.upkeep.threads.lock());
         for thread in threads {
             if thread.join().is_err() {

@@ -32,7 +32,7 @@ use forebay_types::{Ino, SegmentId};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
-    Activity, Volume,
+    Activity, Volume, assembled,
     error::{VolumeError, io_error},
 };
 
@@ -160,7 +160,7 @@ impl Upkeep {
         self.orphans.lock().pop_front()
     }
 
-    pub(super) fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.signal.stop.load(Ordering::Acquire)
     }
 
@@ -201,6 +201,14 @@ impl Volume {
             let thread = std::thread::Builder::new()
                 .name(format!("fb-{}", task.to_string().split(' ').next().unwrap_or_default()))
                 .spawn(move || run(&volume, &signal, task))
+                .map_err(io_error("start a thread for", &self.paths.root))?;
+            self.upkeep.threads.lock().push(thread);
+        }
+        if self.assembles() {
+            let volume = Arc::downgrade(self);
+            let thread = std::thread::Builder::new()
+                .name("fb-assemble".to_owned())
+                .spawn(move || assembled::run(&volume))
                 .map_err(io_error("start a thread for", &self.paths.root))?;
             self.upkeep.threads.lock().push(thread);
         }

@@ -113,27 +113,33 @@ impl Volume {
                 Err(error) => return Err(error.into()),
             }
         }
-        let places = match sealed.as_slice() {
-            [] => return Ok(()),
-            [only] if Point::OBJECT_RECORD.skipped() => {
-                self.ns.segments_stored(object, &[(only.segment, 0)])?;
-                return self.put(object, &only.path);
-            }
-            [only] => {
-                self.put(object, &only.path)?;
-                vec![(only.segment, 0)]
-            }
+        match sealed.as_slice() {
+            [] => Ok(()),
+            [only] => self.put_and_record(object, &only.path, &[(only.segment, 0)]),
             several => {
                 let path = self.paths.staging().join(format!("{:016x}.object", object.id.0));
                 let footer = combine(self.config.id, several, &path)?;
-                let put = self.put(object, &path);
+                let places: Vec<_> =
+                    footer.segments.iter().map(|segment| (segment.id, segment.offset)).collect();
+                let stored = self.put_and_record(object, &path, &places);
                 std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
-                put?;
-                footer.segments.iter().map(|segment| (segment.id, segment.offset)).collect()
+                stored
             }
-        };
-        self.ns.segments_stored(object, &places)?;
-        Ok(())
+        }
+    }
+
+    fn put_and_record(
+        &self,
+        object: ObjectRef,
+        path: &Path,
+        places: &[(SegmentId, u64)],
+    ) -> Result<(), VolumeError> {
+        if Point::OBJECT_RECORD.skipped() {
+            self.ns.segments_stored(object, places)?;
+            return self.put(object, path);
+        }
+        self.put(object, path)?;
+        Ok(self.ns.segments_stored(object, places)?)
     }
 
     fn put(&self, object: ObjectRef, path: &Path) -> Result<(), VolumeError> {

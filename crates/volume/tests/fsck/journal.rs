@@ -216,3 +216,40 @@ fn a_lost_file_of_the_journal_can_be_given_up() {
     let volume = open(&root);
     assert!(reads(&volume, find(&volume, "early").unwrap(), 3000));
 }
+
+/// A stop between the making of a journal file and its first sync may leave noise where its head was to be. It has nothing that was acknowledged.
+#[test]
+fn a_new_file_without_a_head_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("volume");
+    let volume = new_volume(&root);
+    file(&volume, Ino::ROOT, "synced", 5000);
+    volume.sync().unwrap();
+    drop(volume);
+    let newest = logs(&root).pop().unwrap();
+    let number = u64::from_str_radix(newest.file_stem().unwrap().to_str().unwrap(), 16).unwrap() + 1;
+    let unborn = root.join("journal").join(format!("{number:016x}.log"));
+    let mut bytes: Vec<u8> = (0..4096_u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+    bytes.resize(1 << 20, 0);
+    fs::write(&unborn, &bytes).unwrap();
+    let report = looked_at(&root);
+    assert!(report.is_sound(), "{report}");
+    let volume = open(&root);
+    assert_ne!(
+        fs::read(&unborn).ok().as_deref(),
+        Some(&bytes[..]),
+        "it is gone, or a new file has its number"
+    );
+    assert!(reads(&volume, find(&volume, "synced").unwrap(), 5000));
+    volume.close().unwrap();
+    drop(volume);
+
+    // With anything of a head in it, it is damage.
+    let newest = logs(&root).pop().unwrap();
+    let number = u64::from_str_radix(newest.file_stem().unwrap().to_str().unwrap(), 16).unwrap() + 1;
+    bytes[..8].copy_from_slice(b"FBjrnl\r\n");
+    fs::write(root.join("journal").join(format!("{number:016x}.log")), &bytes).unwrap();
+    assert_eq!(looked_at(&root).codes(), ["journal-gap"]);
+    let refused = Volume::open(&root, &VolumeOptions::default()).unwrap_err();
+    assert!(matches!(refused, VolumeError::Data(DataError::JournalGap { .. })), "{refused}");
+}

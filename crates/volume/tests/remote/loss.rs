@@ -71,3 +71,31 @@ fn a_synced_write_of_any_size_comes_back() {
         machine.lose(&mut bucket, synced);
     }
 }
+
+/// The highest number of an object of data in the bucket.
+fn highest_object(bucket: &Bucket) -> u64 {
+    let number = |key: &String| u64::from_str_radix(key.rsplit_once('-').unwrap().1, 16).unwrap();
+    bucket.keys("data").iter().map(number).max().unwrap()
+}
+
+#[test]
+fn a_recovered_volume_uses_no_number_of_an_object_again() {
+    let mut bucket = Bucket::new(1);
+    let mut machine = bucket.create(Durability::Object, Encryption::None);
+    machine.write(b"a", 0, &crate::world::pattern(&mut Random(1), 100_000)).unwrap();
+    machine.volume().seal_all().unwrap();
+    // Stores the segment and ships a chunk that names the object; the record that it is stored comes after that.
+    machine.sync().unwrap();
+    let (synced, named) = (machine.synced, highest_object(&bucket));
+    machine.lose(&mut bucket, synced);
+    assert!(machine.volume().namespace().new_object().id.0 > named);
+
+    // With nothing left to be recorded, and an object that nothing names.
+    machine.volume().drain(&mut |_| {}).unwrap();
+    let leaked = bucket.path().join("data/05/00000001-0000000000000105");
+    std::fs::create_dir_all(leaked.parent().unwrap()).unwrap();
+    std::fs::copy(bucket.path().join(&bucket.keys("data")[0]), &leaked).unwrap();
+    machine.lose(&mut bucket, Sequence(0));
+    machine.reopen(&bucket);
+    assert!(machine.volume().namespace().new_object().id.0 > 0x105);
+}

@@ -1,0 +1,129 @@
+//! `forebay bench DIR --compare`: every target of the file system, each beside what it is measured against.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use forebay_bench::{
+    Plan, Progress, Report,
+    targets::{self, Beside, Run},
+};
+use serde_json::json;
+
+use super::{NullMount, probe, sign, stopped_by_signals};
+use crate::{args::BenchArgs, error::CliError, output};
+
+/// Makes all runs on a volume of its own in the directory, and prints the table.
+pub(super) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
+    let bed = Bed::new(&args.target)?;
+    let stop = stopped_by_signals()?;
+    let mut reports = Vec::new();
+    for run in Run::ALL {
+        output::note(&format_args!("{}", run.title()));
+        reports.push((run, bed.measure(run, args, &stop)?));
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    drop(bed);
+    let lines = targets::judge(&reports);
+    output::out(&targets::to_text(&lines));
+    if let Some(path) = &args.json {
+        let json = json!({ "lines": lines, "runs": reports });
+        fs::write(path, format!("{json:#}")).map_err(CliError::io("write", path))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory with a volume, its mount point and a directory to compare with, all on one file system.
+struct Bed {
+    root: PathBuf,
+    program: PathBuf,
+}
+
+impl Bed {
+    fn new(dir: &Path) -> Result<Bed, CliError> {
+        let dir = fs::canonicalize(dir).map_err(CliError::io("find", dir))?;
+        let root = dir.join(format!("forebay-compare-{}", std::process::id()));
+        let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
+        for part in ["mount", "local"] {
+            fs::create_dir_all(root.join(part)).map_err(CliError::io("make", &root))?;
+        }
+        let bed = Bed { root, program };
+        bed.forebay(&["create"], &[&bed.volume()])?;
+        Ok(bed)
+    }
+
+    fn volume(&self) -> PathBuf {
+        self.root.join("volume")
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.root.join("mount")
+    }
+
+    /// Mounts on the run's terms, measures, and unmounts.
+    fn measure(&self, run: Run, args: &BenchArgs, stop: &Arc<AtomicBool>) -> Result<Report, CliError> {
+        let terms = if run.asks_always() { "attr_timeout=0,entry_timeout=0" } else { "defaults" };
+        self.forebay(&["mount", "-o", terms], &[&self.volume(), &self.mountpoint()])?;
+        let mounted = Unmounting(self);
+        let null = match run.beside() {
+            Beside::DoNothing => Some(NullMount::start(&self.mountpoint())?),
+            Beside::Local | Beside::Nothing => None,
+        };
+        let mut plan = Plan::new(self.mountpoint(), args.quick);
+        plan.target_probe = probe(&self.mountpoint())?;
+        (plan.reference, plan.reference_probe) = match &null {
+            Some(null) => (Some(null.dir().to_owned()), null.probe()),
+            None if run.beside() == Beside::Local => (Some(self.root.join("local")), Default::default()),
+            None => (None, Default::default()),
+        };
+        plan.jobs = run.jobs();
+        plan.rounds = args.rounds.unwrap_or(if args.quick { 1 } else { run.rounds() });
+        plan.workloads = run.workloads().to_vec();
+        plan.sizes = run.sizes(args.quick);
+        for (name, value) in &args.sizes {
+            plan.sizes.set(name, *value);
+        }
+        plan.drop_caches = !args.keep_caches;
+        plan.stop = Some(Arc::clone(stop));
+        sign(&mut plan);
+        let report = forebay_bench::run(&plan, &Progress::stderr());
+        drop(null);
+        drop(mounted);
+        Ok(report?)
+    }
+
+    fn forebay(&self, words: &[&str], paths: &[&Path]) -> Result<(), CliError> {
+        let mut command = Command::new(&self.program);
+        command.args(words).args(paths).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = command.status().map_err(CliError::io("start", &self.program))?;
+        let what = words.first().copied().unwrap_or_default();
+        if status.success() { Ok(()) } else { Err(CliError::Told(format!("`forebay {what}` failed"))) }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.root) {
+            output::complain(&format_args!("cannot remove '{}': {error}", self.root.display()));
+        }
+    }
+}
+
+/// Unmounts when dropped, also after an error.
+struct Unmounting<'b>(&'b Bed);
+
+impl Drop for Unmounting<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.forebay(&["umount"], &[&self.0.mountpoint()]) {
+            output::complain(&format_args!("{error}"));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Passthrough: files that the kernel reads by itself, under a number of their own.
+//!
+//! The kernel reads an inode either through its page cache or by itself, never both at a time. So a file that the volume has assembled
+//! has two numbers here: its own, through which it is written and read as ever, and one *beside* it, whose opens are all for reading and
+//! all answered with the assembled file. Both show the same `st_ino`. Names lead to the number beside while the file is *offered*, which it
+//! is while nobody has it open for writing. An open that comes to the wrong one is answered with `ESTALE`, upon which the kernel asks
+//! for the name again, and opens what it then leads to.
+//!
+//! **Guarantees.** Nothing of the contents is cached under the number beside, and on a writable mount no attributes of either: a change is seen at once.
+//! A lease of the assembled file is held as long as the kernel has it open or mapped.
+//!
+//! **Order that must hold.** On a writable mount the file's own number gets no lifetimes, then the kernel is told to drop the attributes it has,
+//! and only then the number beside is told to anybody.
+//!
+//! `docs/design/passthrough.md` has the reasons.
+
+mod beside;
+mod table;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use forebay_fuse::{
+    Agreed, BackingFiles, Notifier,
+    flags::Capabilities,
+    types::{Attr, Entry, StatxReply},
+};
+use forebay_types::{Attr as VfsAttr, FileKind, Ino};
+use forebay_vfs::{LockKeeper, Vfs};
+use parking_lot::{Condvar, Mutex};
+
+use crate::convert::{self, FOREVER};
+use table::Table;
+
+/// Set in the number beside a file's own. Inode numbers are handed out from 1 on and never reach it.
+const BESIDE: u64 = 1 << 62;
+/// How often what is assembled is compared with what the kernel was told, and idle files are given back.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// How files are handed to the kernel, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PassthroughStatus {
+    /// Whether they are.
+    pub on: bool,
+    /// Why not.
+    pub why_not: Option<String>,
+    /// Opens answered that way since the mount began.
+    pub opens: u64,
+    /// Those that are open now.
+    pub open: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    files: BackingFiles,
+    notifier: Notifier,
+}
+
+/// The files of a mount that the kernel reads by itself.
+#[derive(Debug)]
+pub(crate) struct Passthrough {
+    vfs: Arc<Vfs>,
+    connection: OnceLock<Connection>,
+    on: AtomicBool,
+    why_not: Mutex<Option<String>>,
+    table: Mutex<Table>,
+    /// Files in the table: while there are none, nothing has to be looked up.
+    files: AtomicUsize,
+    opens: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    resting: Mutex<()>,
+    wake: Condvar,
+}
+
+/// Where an open belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Route {
+    /// To the number that it came to, through the page cache.
+    Cached,
+    /// To the number that it came to, read by the kernel.
+    Beside,
+    /// To the other one.
+    Elsewhere,
+}
+
+/// The number of the file, whichever the kernel knows it by.
+pub(crate) fn own(number: u64) -> Ino {
+    Ino(number & !BESIDE)
+}
+
+pub(crate) fn is_beside(number: u64) -> bool {
+    number & BESIDE != 0
+}
+
+impl Passthrough {
+    /// `None` where the volume assembles nothing, or the kernel is to keep the locks: it keeps them by number.
+    pub(crate) fn new(vfs: &Arc<Vfs>) -> Option<Arc<Passthrough>> {
+        let possible = vfs.volume().assembles() && vfs.lock_keeper() == LockKeeper::Vfs;
+        possible.then(|| {
+            Arc::new(Passthrough {
+                vfs: Arc::clone(vfs),
+                connection: OnceLock::new(),
+                on: AtomicBool::new(false),
+                why_not: Mutex::default(),
+                table: Mutex::default(),
+                files: AtomicUsize::new(0),
+                opens: AtomicU64::new(0),
+                thread: Mutex::default(),
+                resting: Mutex::default(),
+                wake: Condvar::new(),
+            })
+        })
+    }
+
+    /// The mount's connection; before the mount begins.
+    pub(crate) fn connect(&self, files: BackingFiles, notifier: Notifier) {
+        let _ = self.connection.set(Connection { files, notifier });
+    }
+
+    /// What is to be asked of the kernel.
+    pub(crate) fn wish(&self) -> Capabilities {
+        if self.connection.get().is_some() && forebay_fuse::may_pass_through() {
+            Capabilities::PASSTHROUGH | Capabilities::DIRECT_IO_ALLOW_MMAP
+        } else {
+            Capabilities::NONE
+        }
+    }
+
+    /// The mount has begun.
+    pub(crate) fn started(self: &Arc<Self>, agreed: &Agreed) {
+        if !agreed.capabilities.contains(Capabilities::PASSTHROUGH) {
+            let why = match forebay_fuse::may_pass_through() {
+                true => "this kernel does not offer it; Linux 6.9 and later do",
+                false => "it needs root's CAP_SYS_ADMIN",
+            };
+            return self.off(why.to_owned());
+        }
+        self.on.store(true, Ordering::SeqCst);
+        let passthrough = Arc::clone(self);
+        match thread::Builder::new().name("fb-through".to_owned()).spawn(move || passthrough.run()) {
+            Ok(thread) => *self.thread.lock() = Some(thread),
+            Err(error) => self.off(format!("no thread can be started: {error}")),
+        }
+    }
+
+    /// The mount has ended: nothing is held any more.
+    pub(crate) fn ended(&self) {
+        self.stop();
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that tells the kernel of assembled files panicked");
+        }
+        *self.table.lock() = Table::default();
+        self.files.store(0, Ordering::SeqCst);
+    }
+
+    fn stop(&self) {
+        let _asleep_or_before = self.resting.lock();
+        self.on.store(false, Ordering::SeqCst);
+        self.wake.notify_all();
+    }
+
+    /// Compares and gives back, until the mount has ended.
+    fn run(&self) {
+        while self.is_on() {
+            self.round();
+            let mut resting = self.resting.lock();
+            if self.is_on() {
+                self.wake.wait_for(&mut resting, ROUND);
+            }
+        }
+    }
+
+    /// No more of it. What is open stays as it is.
+    fn off(&self, why: String) {
+        self.stop();
+        let mut told = self.why_not.lock();
+        if told.is_none() {
+            tracing::warn!("the kernel reads no file by itself: {why}");
+            *told = Some(why);
+        }
+        drop(told);
+        self.vfs.volume().stop_assembling();
+    }
+
+    fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.vfs.volume().read_only()
+    }
+
+    /// For how long the kernel may keep what it is told of a file that has two numbers.
+    fn lifetime(&self) -> Duration {
+        if self.is_writable() { Duration::ZERO } else { FOREVER }
+    }
+
+    fn has_none(&self) -> bool {
+        self.files.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn status(&self) -> PassthroughStatus {
+        PassthroughStatus {
+            on: self.is_on(),
+            why_not: self.why_not.lock().clone(),
+            opens: self.opens.load(Ordering::Relaxed),
+            open: self.table.lock().open(),
+        }
+    }
+
+    /// The inode that a name leads to.
+    pub(crate) fn entry(&self, attr: &VfsAttr) -> Entry {
+        let entry = convert::entry(attr);
+        if attr.kind != FileKind::Regular || self.has_none() {
+            return entry;
+        }
+        let mut table = self.table.lock();
+        let assembled = table.has(attr.ino) && self.is_on() && self.vfs.volume().is_assembled(attr.ino);
+        match table.look_up(attr.ino, assembled) {
+            None => entry,
+            Some(false) => Entry { attr_ttl: self.lifetime(), ..entry },
+            Some(true) => Entry {
+                node: entry.node | BESIDE,
+                entry_ttl: self.lifetime(),
+                attr_ttl: self.lifetime(),
+                ..entry
+            },
+        }
+    }
+
+    /// The inode by its own number: of a file that was made, which is open by it.
+    pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
+        Entry { attr_ttl: self.attr_lifetime(attr), ..convert::entry(attr) }
+    }
+
+    fn attr_lifetime(&self, attr: &VfsAttr) -> Duration {
+        match attr.kind == FileKind::Regular && !self.has_none() && self.table.lock().has(attr.ino) {
+            true => self.lifetime(),
+            false => FOREVER,
+        }
+    }
+
+    pub(crate) fn attr(&self, attr: &VfsAttr) -> Attr {
+        Attr { ttl: self.attr_lifetime(attr), ..convert::attr(attr) }
+    }
+
+    pub(crate) fn statx(&self, attr: &VfsAttr) -> StatxReply {
+        StatxReply { ttl: self.attr_lifetime(attr), ..convert::statx(attr) }
+    }
+}

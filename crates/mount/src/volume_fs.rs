@@ -1,0 +1,267 @@
+//! A volume as the kernel's file system: what [`crate::adapter`] implements the operations on.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use forebay_fuse::{
+    Agreed, BackingFiles, Errno, LockReply, Notifier, Request,
+    flags::OpenFlags,
+    types::{Attr, Entry, Lock, Open as FuseOpen, Opened as FuseOpened, Release, StatxReply},
+};
+use forebay_types::Attr as VfsAttr;
+use forebay_vfs::{Caller, Kill, LockKeeper, Opened, Vfs, VfsError};
+use parking_lot::Mutex;
+
+use crate::{
+    adapter::open_args,
+    convert::{self, FOREVER, ino},
+    lock_waiter::Waiter,
+    notices::Notices,
+    passthrough::{Passthrough, PassthroughStatus, Route, is_beside},
+    trouble::Trouble,
+};
+
+/// Of every open file. Its pages stay: an open without KEEP_CACHE has the kernel drop them, also one that a write has filled and not sent yet,
+/// and what a read brings back in its place before that write arrives are the old bytes, for good.
+const OPEN_FLAGS: OpenFlags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, true);
+
+type Result<T> = std::result::Result<T, Errno>;
+
+type StartCall = Box<dyn FnOnce(&Agreed) + Send>;
+
+/// Whom to tell of the beginning.
+#[derive(Default)]
+struct OnStart(Mutex<Option<StartCall>>);
+
+impl fmt::Debug for OnStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnStart").field(&self.0.lock().is_some()).finish()
+    }
+}
+
+/// For how long the kernel may keep what it was told. On an unshared volume it stays true, so the default is for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lifetimes {
+    /// Names, also missing ones.
+    pub entry: Duration,
+    /// Attributes.
+    pub attr: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        Lifetimes { entry: FOREVER, attr: FOREVER }
+    }
+}
+
+/// A volume as the kernel's file system.
+#[derive(Debug)]
+pub struct VolumeFs {
+    pub(crate) vfs: Arc<Vfs>,
+    trouble: Trouble,
+    pub(crate) lifetimes: Lifetimes,
+    on_start: OnStart,
+    pub(crate) notices: Notices,
+    pub(crate) passthrough: Option<Arc<Passthrough>>,
+}
+
+impl VolumeFs {
+    /// Serves `vfs`.
+    #[must_use]
+    pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
+        let passthrough = Passthrough::new(&vfs);
+        VolumeFs {
+            vfs,
+            trouble: Trouble::default(),
+            lifetimes: Lifetimes::default(),
+            on_start: OnStart::default(),
+            notices: Notices::default(),
+            passthrough,
+        }
+    }
+
+    /// With shorter lifetimes of what the kernel keeps: it then asks more often, which is good for measuring and for little else.
+    #[must_use]
+    pub fn with_lifetimes(self, lifetimes: Lifetimes) -> VolumeFs {
+        VolumeFs { lifetimes, ..self }
+    }
+
+    /// Has the kernel told by `notifier` of access times that an open changed, within some 20 ms. Without it the kernel answers with the old
+    /// ones until it asks again for another reason.
+    ///
+    /// # Errors
+    /// No thread could be started for it.
+    pub fn tell_accesses_by(&self, notifier: Notifier) -> io::Result<()> {
+        self.notices.serve_by(notifier)
+    }
+
+    /// Lets the kernel read by itself what the volume assembles, if it may. Before the session runs.
+    pub fn connect(&self, files: BackingFiles, notifier: Notifier) {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.connect(files, notifier);
+        }
+    }
+
+    /// Whether the kernel reads files by itself; `None` where the volume assembles none.
+    #[must_use]
+    pub fn passthrough(&self) -> Option<PassthroughStatus> {
+        self.passthrough.as_ref().map(|passthrough| passthrough.status())
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
+    /// Has `call` told, once, that the mount has begun and what was agreed with the kernel. It is called before the first operation: it must not
+    /// use the mount. Nobody has to try the mount to learn this, which would have the server wait for itself.
+    pub fn when_started(&self, call: impl FnOnce(&Agreed) + Send + 'static) {
+        *self.on_start.0.lock() = Some(Box::new(call));
+    }
+
+    /// The mount has begun.
+    pub(crate) fn begun(&self, agreed: &Agreed) {
+        if let Some(through) = &self.passthrough {
+            through.started(agreed);
+        }
+        if let Some(call) = self.on_start.0.lock().take() {
+            call(agreed);
+        }
+    }
+
+    pub(crate) fn done<T>(
+        &self,
+        op: &'static str,
+        ino: u64,
+        result: std::result::Result<T, VfsError>,
+    ) -> Result<T> {
+        result.map_err(|error| self.trouble.answer(&self.vfs, op, ino, &error))
+    }
+
+    /// Which set-id bits of `number` go, where `wanted` says that some do.
+    pub(crate) fn kill(&self, req: &Request, number: u64, wanted: bool) -> Kill {
+        if wanted { Self::by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
+    }
+
+    /// Calls `work` with who asks.
+    pub(crate) fn by<T>(req: &Request, work: impl FnOnce(&Caller<'_>) -> T) -> T {
+        let in_group = |gid| req.in_group(gid);
+        work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
+    }
+
+    fn held(&self, entry: Entry) -> Entry {
+        Entry {
+            entry_ttl: entry.entry_ttl.min(self.lifetimes.entry),
+            attr_ttl: entry.attr_ttl.min(self.lifetimes.attr),
+            ..entry
+        }
+    }
+
+    pub(crate) fn entry(&self, attr: &VfsAttr) -> Entry {
+        self.held(
+            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.entry(attr)),
+        )
+    }
+
+    /// Adds an entry to a listing by `add`, unless that has no room (`false`).
+    pub(crate) fn list_entry(&self, attr: &VfsAttr, add: impl FnOnce(&Entry) -> bool) -> bool {
+        let entry = self.entry(attr);
+        let added = add(&entry);
+        if let Some(through) = self.passthrough.as_ref().filter(|_| !added) {
+            through.untold(entry.node);
+        }
+        added
+    }
+
+    /// As [`VolumeFs::entry`], for a file that is open by its own number.
+    pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
+        self.held(
+            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.own_entry(attr)),
+        )
+    }
+
+    pub(crate) fn attr(&self, attr: &VfsAttr) -> Attr {
+        let attr =
+            self.passthrough.as_ref().map_or_else(|| convert::attr(attr), |through| through.attr(attr));
+        Attr { ttl: attr.ttl.min(self.lifetimes.attr), ..attr }
+    }
+
+    pub(crate) fn statx_of(&self, attr: &VfsAttr) -> StatxReply {
+        let reply =
+            self.passthrough.as_ref().map_or_else(|| convert::statx(attr), |through| through.statx(attr));
+        StatxReply { ttl: reply.ttl.min(self.lifetimes.attr), ..reply }
+    }
+
+    /// Opens a file by one of its numbers, in the way that belongs to it.
+    pub(crate) fn open_file(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
+        let open = open_args(args.flags, self.kill(req, number, args.kill_suidgid));
+        let route = match &self.passthrough {
+            Some(through) => through.route(number, open.read_only && !open.truncate),
+            None => Route::Cached,
+        };
+        if route == Route::Elsewhere {
+            return Err(Errno::ESTALE);
+        }
+        let opened = self.done("open", number, self.vfs.open(ino(number), open))?;
+        if opened.accessed {
+            self.notices.note(number);
+        }
+        match &self.passthrough {
+            Some(through) if route == Route::Beside => through.open(number, opened.fh).ok_or_else(|| {
+                self.vfs.release(ino(number), opened.fh, None);
+                Errno::ESTALE
+            }),
+            _ => Ok(self.opened(number, args.flags, &opened)),
+        }
+    }
+
+    /// The answer to an open by the file's own number. A close is of interest only to locks that are kept here: a write that returned has been
+    /// taken.
+    pub(crate) fn opened(&self, number: u64, flags: u32, opened: &Opened) -> FuseOpened {
+        if let Some(through) = self.passthrough.as_ref().filter(|_| is_for_writing(flags)) {
+            through.writer_came(ino(number));
+        }
+        let no_flush = self.vfs.lock_keeper() == LockKeeper::Kernel;
+        FuseOpened { fh: opened.fh, flags: OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush), passthrough: None }
+    }
+
+    pub(crate) fn closed(&self, number: u64, args: &Release) {
+        if let Some(through) = &self.passthrough {
+            through.released(number, args.fh, is_for_writing(args.flags));
+        }
+        let flock_owner = args.flock_release.then_some(args.lock_owner);
+        self.vfs.release(ino(number), args.fh, flock_owner);
+    }
+
+    pub(crate) fn forgotten(&self, number: u64, nlookup: u64) {
+        if self.passthrough.as_ref().is_none_or(|through| through.forgotten(number, nlookup)) {
+            self.vfs.forget(ino(number));
+        }
+    }
+
+    /// Whether a change of the size belongs to the file's other number.
+    pub(crate) fn is_elsewhere(&self, number: u64, resizes: bool) -> bool {
+        match &self.passthrough {
+            Some(through) if resizes && is_beside(number) => {
+                through.withhold(number);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn lock(&self, number: u64, lock: &Lock, wait: bool, reply: LockReply) {
+        match convert::lock_request(lock) {
+            Some(request) => self.vfs.locks().set(ino(number), request, wait, Box::new(Waiter(reply))),
+            None => {
+                let range = (lock.range.start, lock.range.end);
+                self.vfs.locks().unlock(ino(number), convert::lock_space(lock), lock.owner, range);
+                reply.answer(Ok(()));
+            }
+        }
+    }
+}
+
+fn is_for_writing(flags: u32) -> bool {
+    flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
+}
