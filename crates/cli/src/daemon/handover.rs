@@ -50,7 +50,7 @@ pub(super) enum Given {
     /// Another process serves it.
     Taken,
     /// None does: this one is to go on, with this.
-    Back(Back),
+    Back(Box<Back>),
 }
 
 /// What is left of a life that nobody took over.
@@ -173,7 +173,7 @@ pub(super) fn give(paused: Paused, lives: &Lives, metrics: Option<&TcpListener>)
                 return Ok(taken(paused));
             }
             lives.asked_no_more();
-            Ok(Given::Back(Back { paused, state, stats, began }))
+            Ok(Given::Back(Box::new(Back { paused, state, stats, began })))
         }
     }
 }

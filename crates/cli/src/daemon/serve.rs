@@ -261,7 +261,7 @@ impl Begun {
             match handover::give(paused, &lives, metrics.as_ref())? {
                 Given::Taken => return Ok(ExitCode::SUCCESS),
                 Given::Back(back) => {
-                    let (line, fs) = go_on(&setup, &lives, back, metrics.as_ref())?;
+                    let (line, fs) = go_on(&setup, &lives, *back, metrics.as_ref())?;
                     self = Begun { setup, line, fs, lives, socket, metrics, pause: None };
                 }
             }

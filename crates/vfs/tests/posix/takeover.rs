@@ -17,7 +17,7 @@ impl World {
         let options = OpenOptions { in_use: state.in_use(), ..OpenOptions::default() };
         let volume = Volume::open(&dir.path().join("volume"), &options).unwrap();
         let shared: Arc<dyn Clock> = clock.clone();
-        let options = VfsOptions { atime: AtimeMode::Relative, clock: shared };
+        let options = VfsOptions { clock: shared, ..VfsOptions::default() };
         World { vfs: Vfs::take_over(volume, options, state), dir, clock }
     }
 
