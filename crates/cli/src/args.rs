@@ -1,6 +1,9 @@
 //! The command line, from which help, shell completions and man pages are made.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Parser, Subcommand, ValueHint,
@@ -57,6 +60,9 @@ pub enum Command {
     /// Mount the do-nothing file system that benchmarks compare with
     #[command(hide = true)]
     NullMount(NullMountArgs),
+    /// Make requests of a mount on one processor, for a process that takes it over
+    #[command(hide = true)]
+    DebugKnock(KnockArgs),
     /// Print the names of the places that wait for stable storage, for tests
     #[command(hide = true)]
     DebugSyncPoints,
@@ -111,6 +117,7 @@ pub struct CreateArgs {
 /// `forebay mount`
 #[derive(Debug, Clone, clap::Args)]
 #[command(
+    override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
 where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
@@ -119,17 +126,18 @@ that a file system does not see (_netdev, noauto, nofail, user, x-...) are passe
 Examples:
   forebay mount /srv/volume /mnt/data
   forebay mount /srv/volume /mnt/data -o noatime,allow_other
+  forebay mount --takeover /mnt/data
 
 A line of /etc/fstab, with this program in /usr/local/bin or /usr/bin:
   /srv/volume  /mnt/data  fuse.forebay  allow_other,_netdev  0  0"
 )]
 pub struct MountArgs {
-    /// The volume, as given to `forebay create`
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub volume: PathBuf,
-    /// An existing directory
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub mountpoint: PathBuf,
+    /// The volume, as given to `forebay create`, and an existing directory
+    #[arg(value_names = ["VOLUME", "MOUNTPOINT"], value_hint = ValueHint::DirPath, num_args = 1..=2, required = true)]
+    pub places: Vec<PathBuf>,
+    /// Replace the process behind a mount by this binary, with the settings that it has, while files are open and in use
+    #[arg(long, conflicts_with_all = ["options", "cache_dir", "cache_size", "passthrough_size", "passthrough_plaintext", "metrics"])]
+    pub takeover: bool,
     /// Stay in front, log to standard error, end on Ctrl-C
     #[arg(short = 'f', long = "foreground")]
     pub foreground: bool,
@@ -158,6 +166,29 @@ pub struct MountArgs {
     /// Become a daemon that reports on standard output, for the process that started it
     #[arg(long, hide = true)]
     pub detached: bool,
+}
+
+impl MountArgs {
+    /// The volume and the mount point; the volume may be left out.
+    #[must_use]
+    pub fn named(&self) -> (Option<&Path>, &Path) {
+        match self.places.as_slice() {
+            [volume, mountpoint] => (Some(volume), mountpoint),
+            [mountpoint] => (None, mountpoint),
+            _ => (None, Path::new("")),
+        }
+    }
+}
+
+/// `forebay debug-knock`
+#[derive(Debug, clap::Args)]
+pub struct KnockArgs {
+    /// The processor's number
+    pub processor: u16,
+    /// How many requests
+    pub count: usize,
+    /// The mount
+    pub mountpoint: PathBuf,
 }
 
 /// `forebay umount`

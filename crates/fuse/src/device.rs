@@ -30,6 +30,8 @@ pub(crate) enum Received {
     Request(usize),
     /// Nothing this time: read again.
     Again,
+    /// Nothing there, and the descriptor is one that does not wait.
+    Nothing,
     /// The mount is gone.
     Ended,
 }
@@ -71,17 +73,21 @@ impl Device {
             Ok(len) => Ok(Received::Request(len)),
             // ENOENT: the request was interrupted before it was read.
             Err(Os::INTR | Os::NOENT) => Ok(Received::Again),
-            Err(Os::AGAIN) => {
-                self.wait_readable()?;
-                Ok(Received::Again)
-            }
+            Err(Os::AGAIN) => Ok(Received::Nothing),
             // ENODEV: unmounted; ECONNABORTED: aborted through /sys/fs/fuse.
             Err(Os::NODEV | Os::CONNABORTED) => Ok(Received::Ended),
             Err(error) => Err(error),
         }
     }
 
-    fn wait_readable(&self) -> Result<(), Os> {
+    /// Has reads return at once where there is nothing to read, in all processes that have this descriptor.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> Result<(), Os> {
+        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        let wanted = if nonblocking { flags | OFlags::NONBLOCK } else { flags - OFlags::NONBLOCK };
+        rustix::fs::fcntl_setfl(&self.fd, wanted)
+    }
+
+    pub(crate) fn wait_readable(&self) -> Result<(), Os> {
         use rustix::event::{PollFd, PollFlags, poll};
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None) {
             Ok(_) | Err(Os::INTR) => Ok(()),

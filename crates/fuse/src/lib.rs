@@ -48,5 +48,6 @@ pub use protocol::Opcode;
 pub use reply::{DirBuffer, DirPlusBuffer, ReadBuffer};
 pub use request::Request;
 pub use session::{
-    Observer, Session, SessionError, SessionOptions, Transport, URING_PARAMETER, mount, uring_advice,
+    Ended, Knock, Observer, OwnedFdOf, PauseError, Paused, Pauser, Session, SessionError, SessionOptions,
+    Transport, URING_PARAMETER, mount, uring_advice,
 };

@@ -49,6 +49,11 @@ impl Pending {
         mark
     }
 
+    /// Requests that have no answer yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.table.lock().waiting.len()
+    }
+
     fn leave(&self, unique: u64) {
         self.table.lock().waiting.remove(&unique);
     }

@@ -14,6 +14,8 @@ mod passthrough;
 mod serving;
 #[path = "support/mod.rs"]
 mod support;
+#[path = "takeover.rs"]
+mod takeover;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

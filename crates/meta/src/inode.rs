@@ -20,6 +20,12 @@ pub struct Inode {
 const DIRECTORY_SIZE: u64 = 4096;
 
 impl Inode {
+    /// One of which nothing but what it was is left.
+    #[must_use]
+    pub fn removed(ino: Ino, row: InodeRow, directory: Option<DirectoryRow>) -> Inode {
+        Inode { ino, row, directory, cuts: Vec::new(), row_at_head: false }
+    }
+
     /// The attributes as `stat` gives them.
     #[must_use]
     pub fn attr(&self) -> Attr {

@@ -7,10 +7,14 @@
 
 use std::{cmp::Ordering, collections::VecDeque};
 
+use forebay_format::{Decoder, Encoder, FormatError};
 use forebay_meta::DirEntry;
 use forebay_types::{Attr, FileKind, Ino};
 
-use crate::error::VfsError;
+use crate::{
+    error::VfsError,
+    handover::{items, list},
+};
 
 /// Entries that are fetched at a time.
 const PAGE: usize = 512;
@@ -49,7 +53,56 @@ pub(crate) struct Cursor {
     seen: Option<Vec<u8>>,
 }
 
+/// A cursor without what it has fetched ahead.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Place {
+    names: Vec<u8>,
+    ends: Vec<usize>,
+    at: usize,
+    seen: Option<Vec<u8>>,
+}
+
+impl Place {
+    #[cfg(test)]
+    pub(crate) fn of(names: &[&[u8]], at: usize, seen: Option<&[u8]>) -> Place {
+        let ends =
+            names.iter().scan(0, |end, name| Some(std::mem::replace(end, *end + name.len()) + name.len()));
+        Place { names: names.concat(), ends: ends.collect(), at, seen: seen.map(<[u8]>::to_vec) }
+    }
+
+    pub(crate) fn encode(&self, to: &mut Encoder<'_>) {
+        to.bytes(&self.names);
+        list(to, &self.ends, |to, end| to.varint(*end as u64));
+        to.varint(self.at as u64);
+        list(to, self.seen.as_slice(), |to, seen| to.bytes(seen));
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Place, FormatError> {
+        let number = |from: &mut Decoder<'_>| Ok(usize::try_from(from.varint()?).unwrap_or(usize::MAX));
+        let names = from.bytes()?.to_vec();
+        let (ends, at) = (items(from, number)?, number(from)?);
+        let seen = items(from, |from| Ok(from.bytes()?.to_vec()))?.pop();
+        if !ends.is_sorted() || ends.last().is_some_and(|last| *last != names.len()) || at > ends.len() {
+            let detail = "names and their ends do not fit together".to_owned();
+            return Err(FormatError::Invalid { what: "the place in a directory", detail });
+        }
+        Ok(Place { names, ends, at, seen })
+    }
+}
+
 impl Cursor {
+    /// Where it is. What was fetched ahead is fetched again from there.
+    pub(crate) fn place(&self) -> Place {
+        let Cursor { names, ends, at, seen, .. } = self;
+        Place { names: names.clone(), ends: ends.clone(), at: *at, seen: seen.clone() }
+    }
+
+    /// One that goes on there.
+    pub(crate) fn at(place: Place) -> Cursor {
+        let Place { names, ends, at, seen } = place;
+        Cursor { names, ends, at, seen, ahead: VecDeque::new() }
+    }
+
     /// Gives entries from `cookie` on to `emit` until it takes no more. `this` and `parent` are the inodes of `.` and `..`.
     pub(crate) fn list(
         &mut self,

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::{
     cursor::{Cursor, Listed},
     error::VfsError,
+    handover::HeldDir,
     vfs::Vfs,
 };
 
@@ -115,6 +116,26 @@ impl Vfs {
             Some(error) if !given => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// The directories that are open.
+    pub(crate) fn held_dirs(&self) -> Vec<HeldDir> {
+        let dirs = self.dirs.read();
+        let held = |(fh, open): (&u64, &Arc<OpenDir>)| HeldDir {
+            fh: *fh,
+            ino: open.ino,
+            counted: open.counted,
+            place: open.cursor.lock().place(),
+        };
+        dirs.iter().map(held).collect()
+    }
+
+    /// Puts in place what [`Vfs::held_dirs`] gave.
+    pub(crate) fn restore_dirs(&self, held: Vec<HeldDir>) {
+        let open = |HeldDir { fh, ino, counted, place }| {
+            (fh, Arc::new(OpenDir { ino, counted, cursor: Mutex::new(Cursor::at(place)) }))
+        };
+        self.dirs.write().extend(held.into_iter().map(open));
     }
 
     /// Makes a directory's entries as durable as the volume's class promises.

@@ -4,6 +4,8 @@ use forebay_types::Ino;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::handover::HeldOpen;
+
 const SHARDS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,6 +92,32 @@ impl OpenInodes {
 
     pub(crate) fn is_linkable(&self, ino: Ino) -> bool {
         self.shard(ino).lock().get(&ino).is_some_and(|open| open.linkable)
+    }
+
+    /// The inodes that are open.
+    pub(crate) fn held(&self) -> Vec<HeldOpen> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            held.extend(shard.lock().iter().map(|(ino, open)| HeldOpen {
+                ino: *ino,
+                handles: open.handles,
+                linkable: open.linkable,
+            }));
+        }
+        held
+    }
+
+    /// The inodes that can no longer be opened.
+    pub(crate) fn retired(&self) -> Vec<Ino> {
+        self.retired.read().iter().copied().collect()
+    }
+
+    /// Puts in place what [`OpenInodes::held`] and [`OpenInodes::retired`] gave.
+    pub(crate) fn restore(&self, held: Vec<HeldOpen>, retired: Vec<Ino>) {
+        for HeldOpen { ino, handles, linkable } in held {
+            self.shard(ino).lock().insert(ino, OpenInode { handles, linkable });
+        }
+        self.retired.write().extend(retired);
     }
 
     pub(crate) fn handles(&self) -> u64 {

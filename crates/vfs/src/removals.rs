@@ -28,6 +28,10 @@ impl Ghosts {
         self.inodes.write().insert(inode.ino, inode);
     }
 
+    pub(crate) fn all(&self) -> Vec<Inode> {
+        self.inodes.read().values().map(|inode| Inode::clone(inode)).collect()
+    }
+
     pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
         drop(self.under_way.write());
         self.inodes.read().get(&ino).cloned()

@@ -38,6 +38,11 @@ impl Vfs {
     /// Over an open volume.
     #[must_use]
     pub fn new(volume: Arc<Volume>, options: VfsOptions) -> Vfs {
+        Vfs::numbered_from(volume, options, 1)
+    }
+
+    /// The same, whose first handle is `next_fh`.
+    pub(crate) fn numbered_from(volume: Arc<Volume>, options: VfsOptions, next_fh: u64) -> Vfs {
         Vfs {
             ns: Arc::clone(volume.namespace()),
             at: volume.subvolume(),
@@ -48,7 +53,7 @@ impl Vfs {
             ghosts: Ghosts::default(),
             locks: LockTable::default(),
             atimes: PendingAtimes::default(),
-            next_fh: AtomicU64::new(1),
+            next_fh: AtomicU64::new(next_fh),
         }
     }
 
@@ -116,6 +121,11 @@ impl Vfs {
 
     pub(crate) fn new_handle(&self) -> u64 {
         self.next_fh.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The handle that would be given next.
+    pub(crate) fn next_handle(&self) -> u64 {
+        self.next_fh.load(Ordering::Relaxed)
     }
 
     /// The inode, which has a name or an open handle.

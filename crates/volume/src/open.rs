@@ -20,8 +20,8 @@ use forebay_format::{
 };
 use forebay_meta::{EmbeddedEngine, Engine, MetaError, Namespace};
 use forebay_object::{Backend, ObjectStore, StoreUrl};
-use forebay_types::{Encryption, Epoch, SegmentId, Sequence, SubvolumeId};
-use rustc_hash::FxHashMap;
+use forebay_types::{Encryption, Epoch, Ino, SegmentId, Sequence, SubvolumeId};
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -59,6 +59,9 @@ pub struct OpenOptions {
     pub memory_cache: u64,
     /// Whether background work runs by itself. Off in tests that run it step by step.
     pub background: bool,
+    /// Inodes that are in use, by whoever took over from the process that had the volume before: those without a name are kept until
+    /// [`Volume::purge`].
+    pub in_use: Vec<Ino>,
     /// The store itself, where it is not to be opened by the address that the volume has: for tests.
     pub store: Option<ObjectStore>,
 }
@@ -73,6 +76,7 @@ impl Default for OpenOptions {
             assemble_decrypted: false,
             memory_cache: MEMORY_CACHE_DEFAULT,
             background: true,
+            in_use: Vec::new(),
             store: None,
         }
     }
@@ -169,7 +173,7 @@ impl Volume {
             _lock: lock,
         });
         volume.adopt_stored(&restored.stored)?;
-        volume.tidy_up_after_stop()?;
+        volume.tidy_up_after_stop(&options.in_use)?;
         if options.background {
             volume.start_upkeep()?;
         }
@@ -187,7 +191,7 @@ impl Volume {
     }
 
     /// Removes what a stop left that nothing refers to.
-    fn tidy_up_after_stop(&self) -> Result<(), VolumeError> {
+    fn tidy_up_after_stop(&self, in_use: &[Ino]) -> Result<(), VolumeError> {
         remove_unsent_objects(&self.paths.staging())?;
         let known: FxHashMap<_, _> = self.ns.segments().into_iter().collect();
         for segment in self.streams.segments() {
@@ -215,8 +219,9 @@ impl Volume {
         if !gone.is_empty() {
             self.ns.forget_dead(&gone)?;
         }
-        for (_, ino) in self.ns.orphans()? {
-            self.upkeep.purge(ino);
+        let in_use: FxHashSet<_> = in_use.iter().collect();
+        for (_, ino) in self.ns.orphans()?.iter().filter(|(_, ino)| !in_use.contains(ino)) {
+            self.upkeep.purge(*ino);
         }
         Ok(())
     }

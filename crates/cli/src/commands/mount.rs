@@ -6,15 +6,20 @@ use std::{
 };
 
 use crate::{
-    args::MountArgs,
+    args::{KnockArgs, MountArgs},
     commands::create::promise,
     daemon::{self, Reported, Reporter, Setup},
     error::CliError,
-    logging, output,
+    logging,
+    mounts::{self, Mounted},
+    output,
     progress::Waiting,
 };
 
 pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
+    if args.takeover {
+        return takeover(args);
+    }
     if args.detached {
         return detached(args);
     }
@@ -34,11 +39,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
 
 /// The daemon: in a session of its own, standard error in the log.
 fn detached(args: &MountArgs) -> Result<ExitCode, CliError> {
-    logging::start_daemon();
-    if let Err(error) = rustix::process::setsid() {
-        tracing::debug!("this process leads a session already: {error}");
-    }
-    std::env::set_current_dir("/").map_err(CliError::io("go to", "/"))?;
+    detach()?;
     let reporter = Reporter::Stdout;
     match daemon::check(args) {
         Ok(setup) => daemon::serve(setup, args.log.clone(), reporter),
@@ -50,13 +51,83 @@ fn detached(args: &MountArgs) -> Result<ExitCode, CliError> {
     }
 }
 
+fn detach() -> Result<(), CliError> {
+    logging::start_daemon();
+    if let Err(error) = rustix::process::setsid() {
+        tracing::debug!("this process leads a session already: {error}");
+    }
+    std::env::set_current_dir("/").map_err(CliError::io("go to", "/"))
+}
+
+/// Starts the process that takes a mount over, or is it.
+fn takeover(args: &MountArgs) -> Result<ExitCode, CliError> {
+    let mounted = to_take_over(args)?;
+    let settings = daemon::settings(&mounted)?;
+    let taken = settings.args(args.foreground);
+    let setup = daemon::check_takeover(&taken)?;
+    if args.detached {
+        detach()?;
+        return daemon::take_over(setup, &mounted, settings.log.clone(), Reporter::Stdout);
+    }
+    if args.foreground {
+        logging::start_daemon();
+        return daemon::take_over(setup, &mounted, None, Reporter::Log);
+    }
+    let log = match &settings.log {
+        Some(path) => path.clone(),
+        None => logging::default_file(&setup.volume, &setup.config)?,
+    };
+    let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
+    let mut command = Command::new(&program);
+    command.args(["mount", "--takeover", "--detached", "--"]).arg(&setup.volume).arg(&setup.mountpoint);
+    let own = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FOREBAY_"));
+    command.env_clear().envs(settings.environment).envs(own);
+    let way = started(&mut command, &log, &setup, &format!("taking '{}' over", setup.mountpoint.display()))?;
+    output::line(&format_args!("'{}' is taken over by {way}", setup.mountpoint.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The mount that is meant, which must be the volume's if one is named.
+fn to_take_over(args: &MountArgs) -> Result<Mounted, CliError> {
+    let (volume, place) = args.named();
+    let mounted = mounts::on(place).map_err(CliError::io("look at", place))?;
+    let Some(mounted) = mounted else {
+        return Err(CliError::Told(format!(
+            "'{}' is not where a Forebay volume is mounted",
+            place.display()
+        )));
+    };
+    let named = volume.map(|named| std::fs::canonicalize(named).map_err(CliError::io("find", named)));
+    match named.transpose()? {
+        Some(named) if named != mounted.volume => Err(CliError::Told(format!(
+            "'{}' is mounted on '{}', not '{}'",
+            mounted.volume.display(),
+            place.display(),
+            named.display()
+        ))),
+        _ => Ok(mounted),
+    }
+}
+
+/// `forebay debug-knock`: requests that may have to wait, each in a thread of its own.
+pub(crate) fn knock(args: &KnockArgs) -> Result<ExitCode, CliError> {
+    let knock = || {
+        let mut only = rustix::thread::CpuSet::new();
+        only.set(usize::from(args.processor));
+        if rustix::thread::sched_setaffinity(None, &only).is_ok() {
+            let _ = rustix::fs::statfs(&args.mountpoint);
+        }
+    };
+    std::thread::scope(|scope| (0..args.count).for_each(|_| drop(scope.spawn(knock))));
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Starts the daemon and returns when its mount works, or with its error.
 fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     let log = match &setup.log {
         Some(path) => path.clone(),
         None => logging::default_file(&setup.volume, &setup.config)?,
     };
-    let log_file = open_log(&log)?;
     let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
     let mut command = Command::new(&program);
     command.arg("mount").arg("--detached").arg("--log").arg(&log);
@@ -79,22 +150,27 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
         command.arg("--metrics").arg(addr.to_string());
     }
     command.arg("--").arg(&setup.volume).arg(&setup.mountpoint);
+    let way = started(&mut command, &log, setup, &format!("opening '{}'", setup.volume.display()))?;
+    let place = setup.mountpoint.display();
+    output::line(&format_args!("mounted on '{place}'; requests travel by {way}"));
+    output::line(&setup.passthrough.sentence());
+    if setup.config.store.is_some() {
+        output::line(&format_args!("{}", promise(&setup.config)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts a daemon and waits for its report; gives what it says when it serves.
+fn started(command: &mut Command, log: &Path, setup: &Setup, what: &str) -> Result<String, CliError> {
+    let log_file = open_log(log)?;
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file).spawn();
-    let mut child = spawned.map_err(CliError::io("start", &program))?;
-    let waiting = Waiting::begin(format!("opening '{}'", setup.volume.display()));
+    let mut child = spawned.map_err(CliError::io("start", command.get_program()))?;
+    let waiting = Waiting::begin(what.to_owned());
     let reported = child.stdout.take().map_or(Reported::Nothing, Reported::read);
     drop(waiting);
     let told = |text: String| format!("{text} (log: {})", log.display());
     match reported {
-        Reported::Ready(way) => {
-            let place = setup.mountpoint.display();
-            output::line(&format_args!("mounted on '{place}'; requests travel by {way}"));
-            output::line(&setup.passthrough.sentence());
-            if setup.config.store.is_some() {
-                output::line(&format_args!("{}", promise(&setup.config)));
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Reported::Ready(way) => Ok(way),
         Reported::Failed(code, text) => {
             drop(child.wait());
             Err(if code == 2 { CliError::Usage(text) } else { CliError::Told(told(text)) })

@@ -99,6 +99,17 @@ impl Client {
         Process::of(peer.pid).map_err(failed)
     }
 
+    /// The connection itself, for more than one question.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn into_stream(self, patience: Duration) -> Result<UnixStream, ControlError> {
+        let failed = |source| ControlError::Unreachable { place: self.place.clone(), source };
+        self.stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        self.stream.set_write_timeout(Some(patience)).map_err(failed)?;
+        Ok(self.stream)
+    }
+
     /// Asks, and gives the answer.
     ///
     /// # Errors

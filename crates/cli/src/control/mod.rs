@@ -16,6 +16,8 @@
 //! | `fsck [quick]` | progress, then the report |
 //! | `gc [dry-run]` | progress, then what there was, what is left, and what nothing named |
 //! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
+//! | `settings` | what the mount was started with |
+//! | `takeover VERSION` | see `docs/design/takeover.md` |
 //! | `hurry` | a drain that ends the process is given up; what is left stays on the local disk |
 
 mod client;

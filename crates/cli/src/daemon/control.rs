@@ -15,14 +15,19 @@ use std::{
 
 use forebay_fuse::{UnmountError, unmount};
 use forebay_object::Operation;
-use forebay_volume::fsck::{self, FsckOptions};
+use forebay_volume::{
+    VolumeConfig,
+    fsck::{self, FsckOptions},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
     control::{Left, Progress, Step, announce, own_runtime_dir, reach, socket_name},
     daemon::{
+        handover,
         life::{Life, Phase},
+        lives::Lives,
         settle::settle,
     },
     error::CliError,
@@ -53,24 +58,26 @@ impl Socket {
 }
 
 /// Starts to answer, and gives the socket. The volume must be open: that makes the name ours.
-pub(crate) fn listen(life: &Arc<Life>) -> Result<Socket, CliError> {
-    let root = &life.volume.paths().root;
+pub(crate) fn listen(lives: &Arc<Lives>, config: &VolumeConfig) -> Result<Socket, CliError> {
+    let root = &lives.settings.volume;
     let dir = own_runtime_dir().map_err(CliError::io("make a directory for the control socket of", root))?;
-    let path = dir.join(socket_name(root, life.volume.config()));
-    match fs::remove_file(&path) {
+    let path = dir.join(socket_name(root, config));
+    // Under another name first: whoever comes meanwhile reaches the process before, if there is one.
+    let new = dir.join(format!("{}.new", std::process::id()));
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(CliError::io("replace the control socket", &path)(error));
+            return Err(CliError::io("replace the control socket", &new)(error));
         }
         _ => {}
     }
-    let listener =
-        reach(&path, UnixListener::bind).map_err(CliError::io("make the control socket", &path))?;
+    let listener = reach(&new, UnixListener::bind).map_err(CliError::io("make the control socket", &new))?;
+    fs::rename(&new, &path).map_err(CliError::io("replace the control socket", &path))?;
     let link = announce(&path).unwrap_or_else(|error| {
         tracing::warn!("only commands with this XDG_RUNTIME_DIR find this process: {error}");
         None
     });
     let socket = Socket([path.clone()].into_iter().chain(link).collect());
-    let life = Arc::clone(life);
+    let lives = Arc::clone(lives);
     let open = Arc::new(AtomicUsize::new(0));
     let accept = move || {
         for stream in listener.incoming().filter_map(Result::ok) {
@@ -78,9 +85,9 @@ pub(crate) fn listen(life: &Arc<Life>) -> Result<Socket, CliError> {
                 thread::sleep(TICK);
             }
             open.fetch_add(1, Ordering::AcqRel);
-            let (life, open) = (Arc::clone(&life), Arc::clone(&open));
+            let (lives, open) = (Arc::clone(&lives), Arc::clone(&open));
             let answering = thread::Builder::new().name("fb-control".to_owned()).spawn(move || {
-                if let Err(error) = answer(&life, &stream) {
+                if let Err(error) = answer(&lives, &stream) {
                     tracing::debug!("control: {error}");
                 }
                 open.fetch_sub(1, Ordering::AcqRel);
@@ -95,13 +102,23 @@ pub(crate) fn listen(life: &Arc<Life>) -> Result<Socket, CliError> {
 }
 
 /// Answers the one request of a connection.
-fn answer(life: &Life, stream: &UnixStream) -> io::Result<()> {
+fn answer(lives: &Lives, stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     let mut words = line.split_whitespace();
     let request = words.next().unwrap_or_default().to_owned();
     let rest: Vec<&str> = words.collect();
+    match request.as_str() {
+        "settings" => return finish(stream, Ok(value(&lives.settings))),
+        "takeover" => return handover::offer(lives, stream, &rest),
+        _ => {}
+    }
+    let Some(life) = lives.current() else {
+        let refusal = "the process behind the mount is being replaced: try again".to_owned();
+        return finish(stream, Err(CliError::Told(refusal)));
+    };
+    let life = &*life;
     let mut tell = |progress: Progress| drop(say(stream, &json!({ "progress": progress })));
     let result = match request.as_str() {
         "status" => Ok(status(life)),

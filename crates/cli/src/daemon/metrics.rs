@@ -11,22 +11,27 @@ use std::{
 
 use forebay_object::Operation;
 
-use crate::{daemon::life::Life, error::CliError};
+use crate::{
+    daemon::{life::Life, lives::Lives},
+    error::CliError,
+};
 
 const REQUEST_MAX: u64 = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts to serve. One connection at a time: a scrape is short.
-pub(crate) fn serve(life: &Arc<Life>, listener: TcpListener) -> Result<(), CliError> {
-    let serving = Arc::clone(life);
+pub(crate) fn serve(lives: &Arc<Lives>, listener: TcpListener) -> Result<(), CliError> {
+    let serving = Arc::clone(lives);
     let thread = thread::Builder::new().name("fb-metrics".to_owned()).spawn(move || {
         for stream in listener.incoming().filter_map(Result::ok) {
-            if let Err(error) = answer(&serving, &stream) {
+            // Between two lives there is nothing to tell: the next scrape will find it.
+            let Some(life) = serving.current() else { continue };
+            if let Err(error) = answer(&life, &stream) {
                 tracing::debug!("metrics: {error}");
             }
         }
     });
-    thread.map(drop).map_err(CliError::io("start a thread for metrics of", &life.mountpoint))
+    thread.map(drop).map_err(CliError::io("start a thread for metrics of", &lives.settings.mountpoint))
 }
 
 fn answer(life: &Life, mut stream: &TcpStream) -> io::Result<()> {

@@ -5,16 +5,23 @@
 //! drained, then closed, and only then do those who asked for the end get their answer.
 
 mod control;
+mod handover;
 mod life;
+mod lives;
+mod message;
 mod metrics;
 mod preflight;
 mod report;
 mod serve;
+mod service;
+mod settings;
 mod settle;
 mod signals;
+mod takeover;
 
 pub(crate) use life::IO_URING;
-pub(crate) use preflight::{Setup, check};
+pub(crate) use preflight::{Setup, check, check_takeover};
 pub(crate) use report::{Reported, Reporter};
-pub(crate) use serve::serve;
+pub(crate) use serve::{serve, take_over};
 pub(crate) use settle::settle;
+pub(crate) use takeover::settings;

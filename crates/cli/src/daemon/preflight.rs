@@ -39,6 +39,8 @@ pub(crate) struct Setup {
     /// Free of symlinks.
     pub(crate) mountpoint: PathBuf,
     pub(crate) flags: MountFlags,
+    /// The same as it was asked for.
+    pub(crate) options: Vec<String>,
     pub(crate) cache_dir: Option<PathBuf>,
     pub(crate) cache_size: ByteSize,
     pub(crate) passthrough: Passthrough,
@@ -56,16 +58,14 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
             format!("a cache of {} bytes is too small: give at least 16MiB (--cache-size)", cache_size.0);
         return Err(CliError::Usage(message));
     }
-    let config = VolumeConfig::read(&args.volume)?;
-    let wish = Wish {
-        size: args.passthrough_size.or(flags.passthrough_size),
-        plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
-        read_only: flags.read_only,
-        cache_size,
+    let (Some(named), place) = args.named() else {
+        let message = "one of <VOLUME> <MOUNTPOINT> is missing; `forebay mount --help` tells more";
+        return Err(CliError::Usage(message.to_owned()));
     };
-    let passthrough = Passthrough::new(&wish, &config, forebay_fuse::may_pass_through())?;
-    let volume = fs::canonicalize(&args.volume).map_err(CliError::io("find", &args.volume))?;
-    let mountpoint = mount_point(&args.mountpoint)?;
+    let config = VolumeConfig::read(named)?;
+    let passthrough = passthrough(args, &flags, &config, cache_size)?;
+    let volume = fs::canonicalize(named).map_err(CliError::io("find", named))?;
+    let mountpoint = mount_point(place)?;
     may_mount(&mountpoint)?;
     let absolute = |path: Option<PathBuf>| path.map(|path| absolute(&path)).transpose();
     let cache_dir = absolute(args.cache_dir.clone().or_else(|| flags.cache_dir.clone()))?;
@@ -82,7 +82,46 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         usable_cache(dir)?;
     }
     let metrics = args.metrics.or(flags.metrics);
-    Ok(Setup { volume, config, mountpoint, flags, cache_dir, cache_size, passthrough, metrics, log })
+    let options = args.options.clone();
+    Ok(Setup { volume, config, mountpoint, flags, options, cache_dir, cache_size, passthrough, metrics, log })
+}
+
+/// Looks at what a process needs that takes over a mount which was made with these arguments. All paths are absolute.
+pub(crate) fn check_takeover(args: &MountArgs) -> Result<Setup, CliError> {
+    let flags = MountFlags::parse(&args.options).map_err(CliError::Usage)?;
+    let (volume, mountpoint) = args.named();
+    let volume = volume.unwrap_or(Path::new("")).to_owned();
+    let config = VolumeConfig::read(&volume)?;
+    let cache_size = args.cache_size.unwrap_or(CACHE_SIZE_DEFAULT);
+    let passthrough = passthrough(args, &flags, &config, cache_size)?;
+    Ok(Setup {
+        config,
+        volume,
+        mountpoint: mountpoint.to_owned(),
+        flags,
+        options: args.options.clone(),
+        cache_dir: args.cache_dir.clone(),
+        cache_size,
+        passthrough,
+        metrics: args.metrics,
+        log: args.log.clone(),
+    })
+}
+
+/// What the kernel may read by itself.
+fn passthrough(
+    args: &MountArgs,
+    flags: &MountFlags,
+    config: &VolumeConfig,
+    cache_size: ByteSize,
+) -> Result<Passthrough, CliError> {
+    let wish = Wish {
+        size: args.passthrough_size.or(flags.passthrough_size),
+        plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
+        read_only: flags.read_only,
+        cache_size,
+    };
+    Passthrough::new(&wish, config, forebay_fuse::may_pass_through())
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {

@@ -1,8 +1,11 @@
 //! How the process that was started tells the one that waits whether the mount works: one line on standard output, which then becomes the log.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::{
+    fmt::Display,
+    io::{self, BufRead, BufReader, Read, Write},
+};
 
-use crate::{daemon::life::Way, error::CliError};
+use crate::error::CliError;
 
 /// Reports once.
 #[derive(Debug)]
@@ -25,8 +28,13 @@ pub(crate) enum Reported {
 }
 
 impl Reporter {
+    /// Whether there is nobody to report to: the process is in front.
+    pub(crate) fn is_log(&self) -> bool {
+        matches!(self, Reporter::Log)
+    }
+
     /// The mount works.
-    pub(crate) fn ready(self, way: &Way) {
+    pub(crate) fn ready(self, way: &impl Display) {
         self.tell(&format!("ready {way}\n"));
     }
 

@@ -12,24 +12,32 @@ use std::{
 };
 
 use forebay_fuse::{
-    Filesystem, KernelOffer, MountOptions, Request, Session, SessionError, SessionOptions, Transport,
+    Ended, Filesystem, KernelOffer, MountOptions, Paused, Request, Session, SessionError, SessionOptions,
+    Transport,
     flags::{Capabilities, OpenFlags},
     types::Open,
 };
 use forebay_mount::VolumeFs;
-use forebay_vfs::{LockKeeper, Vfs, VfsOptions};
-use forebay_volume::{OpenOptions, Volume};
+use forebay_types::Ino;
+use forebay_vfs::{Handover, LockKeeper, Vfs, VfsOptions};
+use forebay_volume::{OpenOptions, Volume, VolumeError};
 use rustix::process::geteuid;
 
 use crate::{
     control::Left,
     daemon::{
         Reporter, Setup, control,
+        handover::{self, Back, Given},
         life::{Life, Phase, Terms, Way},
-        metrics, signals,
+        lives::Lives,
+        metrics, service,
+        settings::Settings,
+        signals,
+        takeover::{self, Go, PauseClock},
     },
     error::CliError,
     holder::patiently,
+    mounts::Mounted,
     size::human,
 };
 
@@ -37,6 +45,8 @@ use crate::{
 const READ_AHEAD_KB: u32 = 4096;
 /// How long those who asked for the end may take to hear of it.
 const TELL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a process that did not take over may keep the volume.
+const REOPEN_PATIENCE: Duration = Duration::from_secs(30);
 /// How often the log says how far the last drain is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -46,16 +56,23 @@ pub(crate) fn serve(
     log: Option<std::path::PathBuf>,
     reporter: Reporter,
 ) -> Result<ExitCode, CliError> {
-    let in_front = matches!(reporter, Reporter::Log);
-    let transport = setup.flags.transport.into();
-    match begin(setup, log, in_front) {
-        Ok((session, fs, life, socket)) => {
-            let result = run(session, fs, &life, transport, reporter);
-            let code = finish(&life);
-            socket.remove();
-            result.map(|()| code)
-        }
-        Err(error) if in_front => Err(error),
+    begun(begin(setup, log, &reporter), reporter)
+}
+
+/// The same with a mount that another process serves: takes it over.
+pub(crate) fn take_over(
+    setup: Setup,
+    mounted: &Mounted,
+    log: Option<std::path::PathBuf>,
+    reporter: Reporter,
+) -> Result<ExitCode, CliError> {
+    begun(begin_taken(setup, mounted, log, &reporter), reporter)
+}
+
+fn begun(begun: Result<Begun, CliError>, reporter: Reporter) -> Result<ExitCode, CliError> {
+    match begun {
+        Ok(begun) => begun.run(reporter),
+        Err(error) if reporter.is_log() => Err(error),
         Err(error) => {
             tracing::error!("{error}");
             let code = error.exit_code();
@@ -65,26 +82,49 @@ pub(crate) fn serve(
     }
 }
 
-type Begun = (Session, Arc<VolumeFs>, Arc<Life>, control::Socket);
+/// What serves.
+enum Line {
+    New(Session),
+    Paused(Paused),
+}
 
-fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Result<Begun, CliError> {
-    let metrics = setup.metrics.map(bind).transpose()?;
-    let volume = open(&setup)?;
-    // A file that the kernel reads by itself has two numbers there, and the kernel keeps locks by number.
-    let locks = if volume.assembles() { LockKeeper::Vfs } else { LockKeeper::Kernel };
-    let (atime, acls) = (setup.flags.atime, !setup.flags.noacl);
-    let options = VfsOptions { atime, acls, locks, ..VfsOptions::default() };
-    let vfs = Arc::new(Vfs::new(volume, options));
-    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
-    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
-    life.log = log;
-    life.passthrough = setup.passthrough.clone();
-    life.metrics = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
-    let life = Arc::new(life);
-    let socket = control::listen(&life)?;
-    if let Some(listener) = metrics {
-        metrics::serve(&life, listener)?;
+impl Line {
+    fn session(&self) -> &Session {
+        match self {
+            Line::New(session) => session,
+            Line::Paused(paused) => paused.session(),
+        }
     }
+
+    fn run(self, fs: Arc<VolumeFs>, options: &SessionOptions) -> Result<Ended, SessionError> {
+        match self {
+            Line::New(session) => session.run(fs, options),
+            Line::Paused(paused) => paused.run(fs, options),
+        }
+    }
+}
+
+/// Everything that a process serves with.
+struct Begun {
+    setup: Setup,
+    line: Line,
+    fs: Arc<VolumeFs>,
+    lives: Arc<Lives>,
+    socket: control::Socket,
+    metrics: Option<TcpListener>,
+    /// Of a mount that was taken over: since when nobody serves.
+    pause: Option<PauseClock>,
+}
+
+fn begin(setup: Setup, log: Option<std::path::PathBuf>, reporter: &Reporter) -> Result<Begun, CliError> {
+    let metrics = setup.metrics.map(bind).transpose()?;
+    let volume = open(&setup, Vec::new(), true)?;
+    let options = vfs_options(&setup, &volume);
+    let vfs = Arc::new(Vfs::new(volume, options));
+    let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
+    let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
+    let socket = control::listen(&lives, &setup.config)?;
+    listen_to_metrics(&lives, metrics.as_ref())?;
     let session = match forebay_fuse::mount(&setup.mountpoint, &mount_options(&setup)) {
         Ok(session) => session,
         Err(error) => {
@@ -93,10 +133,50 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, in_front: bool) -> Resul
             return Err(error.into());
         }
     };
-    fs.tell_accesses_by(session.notifier()).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
-    fs.connect(session.backing_files(), session.notifier());
-    signals::listen(&life, in_front)?;
-    Ok((session, fs, life, socket))
+    drop(life);
+    signals::listen(&lives, reporter.is_log())?;
+    Ok(Begun { setup, line: Line::New(session), fs, lives, socket, metrics, pause: None })
+}
+
+fn begin_taken(
+    setup: Setup,
+    mounted: &Mounted,
+    log: Option<std::path::PathBuf>,
+    reporter: &Reporter,
+) -> Result<Begun, CliError> {
+    let Go { paused, vfs, metrics, pause } = takeover::take(&setup, mounted)?.wait_for_go()?;
+    // From here on nobody else serves.
+    let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
+    let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
+    let socket = control::listen(&lives, &setup.config)?;
+    listen_to_metrics(&lives, metrics.as_ref())?;
+    life.volume.resume()?;
+    drop(life);
+    signals::listen(&lives, reporter.is_log())?;
+    Ok(Begun { setup, line: Line::Paused(paused), fs, lives, socket, metrics, pause: Some(pause) })
+}
+
+/// The file system over `vfs`, and what the threads of the process share.
+fn live(
+    setup: &Setup,
+    vfs: Arc<Vfs>,
+    log: Option<std::path::PathBuf>,
+    metrics: Option<&TcpListener>,
+) -> (Arc<VolumeFs>, Arc<Life>) {
+    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
+    life.log = log;
+    life.passthrough = setup.passthrough.clone();
+    life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
+    (fs, Arc::new(life))
+}
+
+fn listen_to_metrics(lives: &Arc<Lives>, listener: Option<&TcpListener>) -> Result<(), CliError> {
+    let Some(listener) = listener else { return Ok(()) };
+    let own = listener
+        .try_clone()
+        .map_err(CliError::io("copy the socket of metrics of", &lives.settings.mountpoint))?;
+    metrics::serve(lives, own)
 }
 
 fn bind(addr: std::net::SocketAddr) -> Result<TcpListener, CliError> {
@@ -105,7 +185,7 @@ fn bind(addr: std::net::SocketAddr) -> Result<TcpListener, CliError> {
     })
 }
 
-fn mount_options(setup: &Setup) -> MountOptions {
+pub(super) fn mount_options(setup: &Setup) -> MountOptions {
     let root = geteuid().is_root();
     MountOptions {
         fsname: setup.volume.display().to_string(),
@@ -120,11 +200,21 @@ fn mount_options(setup: &Setup) -> MountOptions {
     }
 }
 
-fn open(setup: &Setup) -> Result<Arc<Volume>, CliError> {
+pub(super) fn vfs_options(setup: &Setup, volume: &Volume) -> VfsOptions {
+    // A file that the kernel reads by itself has two numbers there, and the kernel keeps locks by number.
+    let locks = if volume.assembles() { LockKeeper::Vfs } else { LockKeeper::Kernel };
+    let (atime, acls) = (setup.flags.atime, !setup.flags.noacl);
+    VfsOptions { atime, acls, locks, ..VfsOptions::default() }
+}
+
+/// Opens the volume. `in_use`: inodes that are open although they may have no name. `background`: with its background work.
+pub(super) fn open(setup: &Setup, in_use: Vec<Ino>, background: bool) -> Result<Arc<Volume>, CliError> {
     let options = OpenOptions {
         read_only: setup.flags.read_only,
         cache_dir: setup.cache_dir.clone(),
         cache_size: setup.cache_size.0,
+        in_use,
+        background,
         assembled_size: setup.passthrough.size(),
         assemble_decrypted: setup.passthrough.size() > 0,
         ..OpenOptions::default()
@@ -153,34 +243,113 @@ fn terms(fs: &VolumeFs) -> Terms {
     }
 }
 
-/// Serves until unmounted. Reports when the mount answers, or why it does not.
+impl Begun {
+    /// Serves until unmounted or taken over.
+    fn run(mut self, reporter: Reporter) -> Result<ExitCode, CliError> {
+        let mut reporter = Some(reporter);
+        loop {
+            let Begun { setup, line, fs, lives, socket, metrics, pause } = self;
+            let ended = run(line, fs, &lives, &setup, pause, reporter.take());
+            let paused = match ended {
+                Ok(Ended::Paused(paused)) => *paused,
+                ended => {
+                    let code = lives.current().map_or(ExitCode::FAILURE, |life| finish(&life));
+                    socket.remove();
+                    return ended.map(|_| code);
+                }
+            };
+            match handover::give(paused, &lives, metrics.as_ref())? {
+                Given::Taken => return Ok(ExitCode::SUCCESS),
+                Given::Back(back) => {
+                    let (line, fs) = go_on(&setup, &lives, *back, metrics.as_ref())?;
+                    self = Begun { setup, line, fs, lives, socket, metrics, pause: None };
+                }
+            }
+        }
+    }
+}
+
+/// Another life with what is left of one that nobody took over.
+fn go_on(
+    setup: &Setup,
+    lives: &Arc<Lives>,
+    back: Back,
+    metrics: Option<&TcpListener>,
+) -> Result<(Line, Arc<VolumeFs>), CliError> {
+    let Back { paused, state, stats, began } = back;
+    let volume = reopen(setup, &state)?;
+    let options = vfs_options(setup, &volume);
+    let vfs = Arc::new(Vfs::take_over(volume, options, state));
+    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
+    life.log = lives.settings.log.clone();
+    life.passthrough = setup.passthrough.clone();
+    life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
+    (life.stats, life.began) = (stats, began);
+    lives.begin(Arc::new(life));
+    service::become_main_process();
+    tracing::info!("this process goes on");
+    Ok((Line::Paused(paused), fs))
+}
+
+/// Opens the volume again once the other process has let go of it.
+fn reopen(setup: &Setup, state: &Handover) -> Result<Arc<Volume>, CliError> {
+    let begun = Instant::now();
+    loop {
+        match open(setup, state.in_use(), true) {
+            Err(CliError::Volume(VolumeError::InUse { .. })) if begun.elapsed() < REOPEN_PATIENCE => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Serves until unmounted or paused. Reports when it is served, or why it is not.
 fn run(
-    session: Session,
+    line: Line,
     fs: Arc<VolumeFs>,
-    life: &Arc<Life>,
-    transport: Transport,
-    reporter: Reporter,
-) -> Result<(), CliError> {
-    let reporter = Arc::new(Mutex::new(Some(reporter)));
+    lives: &Arc<Lives>,
+    setup: &Setup,
+    pause: Option<PauseClock>,
+    reporter: Option<Reporter>,
+) -> Result<Ended, CliError> {
+    let transport: Transport = setup.flags.transport.into();
+    let notifier = line.session().notifier();
+    fs.connect(line.session().backing_files(), notifier.clone());
+    fs.tell_accesses_by(notifier).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
+    lives.set_pauser(line.session().pauser());
+    let life = lives.current().ok_or_else(|| CliError::Told("there is nothing to serve".to_owned()))?;
+    let reporter = Arc::new(Mutex::new(reporter));
     let take =
         |reporter: &Mutex<Option<Reporter>>| reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let (waiting, ready_life) = (Arc::clone(&reporter), Arc::clone(life));
-    fs.when_started(move |agreed| {
-        let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
-        let way = ready_life.transport.get_or_init(|| Way::new(over_uring, transport));
-        let volume = ready_life.volume.paths().root.display();
-        tracing::info!("'{volume}' is mounted on '{}'", ready_life.mountpoint.display());
-        if let Some(reporter) = take(&waiting) {
-            reporter.ready(way);
-        }
-    });
     let options = SessionOptions {
         read_ahead_kb: Some(READ_AHEAD_KB),
         observer: Some(Arc::clone(&life.stats) as _),
         transport,
         ..SessionOptions::default()
     };
-    let result = session.run(fs, &options);
+    let waiting = Arc::clone(&reporter);
+    fs.when_started(move |agreed| {
+        let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
+        let way = life.transport.get_or_init(|| Way::new(over_uring, transport));
+        let (volume, place) = (life.volume.paths().root.display(), life.mountpoint.display());
+        let Some(reporter) = take(&waiting) else { return };
+        match pause {
+            None => {
+                tracing::info!("'{volume}' is mounted on '{place}'");
+                reporter.ready(way);
+            }
+            Some(pause) => {
+                let (ms, process) = (pause.elapsed_ms(), std::process::id());
+                tracing::info!("'{volume}' on '{place}' taken over; nobody served for {ms:.1} ms");
+                reporter.ready(&format_args!(
+                    "process {process}, {ms:.1} ms without service; requests travel by {way}"
+                ));
+            }
+        }
+    });
+    let result = line.run(fs, &options);
     if let Err(error) = &result {
         tracing::error!("{error}");
         if let Some(reporter) = take(&reporter) {
@@ -188,8 +357,8 @@ fn run(
         }
     }
     match result {
-        Err(SessionError::EndedEarly(_)) | Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(SessionError::EndedEarly(_)) => Ok(Ended::Unmounted),
+        result => Ok(result?),
     }
 }
 

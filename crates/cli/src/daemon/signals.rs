@@ -9,26 +9,32 @@ use signal_hook::{
 };
 
 use crate::{
-    daemon::life::{Life, Phase},
+    daemon::{
+        life::{Life, Phase},
+        lives::Lives,
+    },
     error::CliError,
 };
 
 /// Starts to listen. A hangup ends a process in front and is passed over by a daemon.
-pub(crate) fn listen(life: &Arc<Life>, in_front: bool) -> Result<(), CliError> {
-    let failed = |error| CliError::io("listen to signals for", &life.mountpoint)(error);
+pub(crate) fn listen(lives: &Arc<Lives>, in_front: bool) -> Result<(), CliError> {
+    let failed = |error| CliError::io("listen to signals for", &lives.settings.mountpoint)(error);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
-    let life = Arc::clone(life);
+    let lives = Arc::clone(lives);
     let thread = thread::Builder::new().name("fb-signals".to_owned()).spawn(move || {
         let mut ending = false;
         for signal in &mut signals {
             if signal == SIGHUP && !in_front {
                 continue;
             }
+            let Some(life) = lives.current() else {
+                tracing::warn!("a signal is passed over: another process is taking the mount over");
+                continue;
+            };
             if ending {
                 leave(&life);
             }
             ending = true;
-            let life = Arc::clone(&life);
             // In a thread of its own, so that the second signal is heard.
             let ended = thread::Builder::new().name("fb-end".to_owned()).spawn(move || end(&life));
             if let Err(error) = ended {

@@ -2,16 +2,16 @@
 
 /// What is left of a piece of a request. Reading past the end yields `None` and leaves the position where it was.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(rest: &'a [u8]) -> Cursor<'a> {
+    pub(crate) fn new(rest: &'a [u8]) -> Cursor<'a> {
         Cursor { rest }
     }
 
-    pub(super) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
         Some(head)
@@ -23,31 +23,31 @@ impl<'a> Cursor<'a> {
         Some(*head)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    pub(super) fn i64(&mut self) -> Option<i64> {
+    pub(crate) fn i64(&mut self) -> Option<i64> {
         self.array().map(i64::from_ne_bytes)
     }
 
     /// The bytes before the next NUL, which is consumed.
-    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.rest.iter().position(|byte| *byte == 0)?;
         let text = self.take(len)?;
         self.take(1)?;
         Some(text)
     }
 
-    pub(super) fn rest(self) -> &'a [u8] {
+    pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
 }

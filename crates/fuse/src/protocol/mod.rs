@@ -18,6 +18,7 @@ pub use decode::{Forgets, InitIn, Operation, decode};
 pub use header::{DecodeError, Dialect, Header, Parts, split};
 pub use opcode::Opcode;
 
+pub(crate) use cursor::Cursor;
 pub(crate) use header::supplementary_group;
 
 pub(crate) use encode::{

@@ -9,10 +9,11 @@
 //!
 //! Source: Linux `Documentation/filesystems/fuse/fuse-io-uring.rst` and `include/uapi/linux/fuse.h`, 6.14 and later.
 
+mod memory;
 mod port;
 mod slot;
 mod uring;
 
 pub(crate) use port::{Resume, SlotPort};
-pub(crate) use slot::Slot;
+pub(crate) use slot::{Kept, Slot};
 pub(crate) use uring::{Event, Ring, probe};

@@ -36,6 +36,15 @@ impl SlotPort {
         SlotPort { state: Mutex::new(State::Idle), queue }
     }
 
+    /// A port of a slot that has no queue yet: answers are lost.
+    pub(crate) fn nowhere() -> SlotPort {
+        struct Nobody;
+        impl Resume for Nobody {
+            fn resume(self: Arc<Self>, _: Slot) {}
+        }
+        SlotPort { state: Mutex::new(State::Idle), queue: Weak::<Nobody>::new() }
+    }
+
     /// From now on an answer to `unique` is for the request in the slot.
     pub(crate) fn expect(&self, unique: u64) {
         *self.state.lock() = State::Serving(unique);

@@ -7,19 +7,29 @@
 //! payload     names and data of the request; all of the answer after its header
 //! ```
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use std::io;
 use std::sync::Arc;
 
 use crate::errno::Errno;
 use crate::protocol::{DecodeError, Dialect, Header, OUT_HEADER, Opcode, Parts};
 use crate::reply::{Piece, Reply};
 use crate::ring::SlotPort;
+use crate::ring::memory::{Memory, PAGE};
 
 const OP_IN: usize = 128;
 const ENTRY: usize = 256;
 const HEADER: usize = 288;
-const PAGE: usize = 4096;
+
+/// A slot with a request in it, as another process is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept<'a> {
+    /// Where the kernel knows the slot to be.
+    pub address: u64,
+    /// Its bytes there.
+    pub len: u64,
+    pub header: &'a [u8],
+    pub payload: &'a [u8],
+}
 
 /// The buffers of one ring entry, while they are not the kernel's.
 pub(crate) struct Slot {
@@ -39,13 +49,46 @@ impl Slot {
     /// Buffers for requests and answers of at most `payload_len` bytes after their headers. Pages are taken when they
     /// are first written to.
     pub(crate) fn new(payload_len: usize, port: Arc<SlotPort>) -> Slot {
-        let memory = Memory::new(PAGE + payload_len.next_multiple_of(PAGE));
-        let base = memory.base.as_ptr();
+        Slot::over(Memory::new(PAGE + payload_len.next_multiple_of(PAGE)), port)
+    }
+
+    fn over(memory: Memory, port: Arc<SlotPort>) -> Slot {
+        let base = memory.base();
         let vectors = Box::new([
             libc::iovec { iov_base: base.cast(), iov_len: HEADER },
-            libc::iovec { iov_base: base.wrapping_add(PAGE).cast(), iov_len: memory.layout.size() - PAGE },
+            libc::iovec { iov_base: base.wrapping_add(PAGE).cast(), iov_len: memory.len() - PAGE },
         ]);
         Slot { memory, vectors, commit_id: 0, port }
+    }
+
+    /// What another process needs to go on with the request that is in the slot.
+    pub(crate) fn kept(&self) -> Kept<'_> {
+        let bytes = self.memory.bytes();
+        let payload = bytes.get(PAGE..).and_then(|all| all.get(..self.payload_len())).unwrap_or_default();
+        Kept {
+            address: self.memory.base().addr() as u64,
+            len: bytes.len() as u64,
+            header: bytes.get(..HEADER).unwrap_or_default(),
+            payload,
+        }
+    }
+
+    /// The slot of another process, with the request that is in it: from then on the kernel finds the answer here. Its port leads nowhere
+    /// yet.
+    ///
+    /// Errors: EEXIST where this process has something else at its address; EINVAL where it is no slot.
+    pub(crate) fn adopt(kept: &Kept<'_>) -> io::Result<Slot> {
+        let wrong = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (address, len) = (usize::try_from(kept.address), usize::try_from(kept.len));
+        let (Ok(address), Ok(len)) = (address, len) else { return Err(wrong()) };
+        if kept.header.len() != HEADER || len < PAGE + kept.payload.len() {
+            return Err(wrong());
+        }
+        let mut slot = Slot::over(Memory::at(address, len)?, Arc::new(SlotPort::nowhere()));
+        copy(slot.memory.bytes_mut(), 0, kept.header);
+        copy(slot.memory.bytes_mut(), PAGE, kept.payload);
+        slot.received();
+        Ok(slot)
     }
 
     pub(super) fn vectors(&self) -> &[libc::iovec; 2] {
@@ -73,7 +116,7 @@ impl Slot {
         let bytes = self.memory.bytes();
         let fixed =
             bytes.get(OP_IN..ENTRY).and_then(|all| all.get(..dialect.fixed_len(op))).ok_or(malformed)?;
-        let len = usize::try_from(self.u64_at(ENTRY + 16) & u64::from(u32::MAX)).map_err(|_| malformed)?;
+        let len = self.payload_len();
         let payload = bytes.get(PAGE..).and_then(|all| all.get(..len)).ok_or(malformed)?;
         let names = len.checked_sub(header.extensions).ok_or(malformed)?;
         let (payload, extensions) = payload.split_at_checked(names).ok_or(malformed)?;
@@ -83,7 +126,7 @@ impl Slot {
     /// Puts a finished reply where the request was. One that is too long becomes EIO: the file system answered with more
     /// than was asked.
     pub(crate) fn put_reply(&mut self, unique: u64, reply: &Reply) {
-        let room = self.memory.layout.size() - PAGE;
+        let room = self.memory.len() - PAGE;
         if reply.body_len() > room {
             tracing::error!(unique, "an answer of {} bytes does not fit into {room}", reply.body_len());
             return self.put_answer(unique, Some(Errno::EIO));
@@ -137,7 +180,11 @@ impl Slot {
     /// Bytes of the answer after its header, as the kernel would take them.
     #[cfg(test)]
     pub(crate) fn answered_len(&self) -> u64 {
-        self.u64_at(ENTRY + 16) & u64::from(u32::MAX)
+        self.payload_len() as u64
+    }
+
+    fn payload_len(&self) -> usize {
+        (self.u64_at(ENTRY + 16) & u64::from(u32::MAX)) as usize
     }
 
     fn u64_at(&self, at: usize) -> u64 {
@@ -156,40 +203,4 @@ fn copy(into: &mut [u8], at: usize, from: &[u8]) -> usize {
         place.copy_from_slice(from);
     }
     end
-}
-
-/// Page-aligned zeroed memory at an address that does not change.
-struct Memory {
-    base: NonNull<u8>,
-    layout: Layout,
-}
-
-#[allow(unsafe_code)]
-impl Memory {
-    fn new(len: usize) -> Memory {
-        // The alignment is a power of two and `len` far from overflowing: 4 KiB and at most 256 MiB.
-        let layout = Layout::from_size_align(len.max(PAGE), PAGE).unwrap_or(Layout::new::<[u8; PAGE]>());
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Memory { base: base.unwrap_or_else(|| handle_alloc_error(layout)), layout }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has this size, was zeroed, and belongs to `self`. The kernel writes to it only while
-        // the slot is inside a `Ring`, where nobody can call this.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size()) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.layout.size()) }
-    }
-}
-
-#[allow(unsafe_code)]
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout and not freed before.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
-    }
 }

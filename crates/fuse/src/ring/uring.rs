@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, cqueue, opcode::UringCmd80, squeue, types::Fd};
 use rustix::io::Errno as Os;
@@ -20,6 +21,8 @@ pub(crate) enum Event {
     Lost,
     /// The mount is gone.
     Ended,
+    /// The thread was woken and shall wait no longer; the armed slot is given up.
+    Woken,
 }
 
 /// An instance of one thread: made, used and dropped by it.
@@ -65,14 +68,17 @@ impl Ring {
 
     /// Sends what was handed in and waits for the armed slot's next request.
     ///
+    /// A signal ends the wait if `give_up` is set.
+    ///
     /// Errors: what `io_uring_enter(2)` gives, or the kernel's refusal of an answer.
-    pub(crate) fn wait(&mut self) -> Result<Event, Os> {
+    pub(crate) fn wait(&mut self, give_up: &AtomicBool) -> Result<Event, Os> {
         loop {
             let event = self.uring.completion().next();
             if let Some(event) = event {
                 return self.completed(event.result());
             }
             match self.uring.submit_and_wait(1).map_err(errno) {
+                Err(Os::INTR) if give_up.load(Ordering::Acquire) => return Ok(Event::Woken),
                 Ok(_) | Err(Os::INTR | Os::AGAIN | Os::BUSY) => {}
                 Err(error) => return Err(error),
             }

@@ -1,38 +1,32 @@
-//! A mounted file system and the `/dev/fuse` transport that serves it.
-//!
-//! Order that must hold: INIT is answered before any worker starts; `started` runs before the first operation; `destroy`
-//! runs after the last worker has ended.
+//! A mounted file system and the threads that serve it: begun and ended in [`run`], by `/dev/fuse` in [`workers`], over io_uring in
+//! [`queue`]; stopped between two requests by [`pause`], and gone on with, here or in another process, by [`handover`].
 
-mod queues;
+mod handover;
+mod pause;
+mod processors;
+mod queue;
+mod run;
+mod wake;
 mod workers;
 
 use std::io;
 use std::num::NonZero;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
-use rustix::io::Errno as Os;
 
 use crate::backing::BackingFiles;
-use crate::device::{Device, Received};
-use crate::dispatch::Dispatcher;
+use crate::device::Device;
 use crate::errno::Errno;
-use crate::flags::Capabilities;
-use crate::fs::Filesystem;
-use crate::init::{Agreed, Disagreement, negotiate};
 use crate::mount::{self, MountError, MountOptions, find};
 use crate::notify::Notifier;
-use crate::protocol::{
-    Dialect, Header, MAJOR, MINOR, OLDEST_MINOR, Opcode, Operation, decode, put_init, put_u32, split,
-};
-use crate::reply::Reply;
+use crate::protocol::{MAJOR, OLDEST_MINOR, Opcode};
 use crate::ring;
-use queues::{Plan, Queues};
 
-/// The kernel's least size of a buffer for answers (`FUSE_MIN_READ_BUFFER`).
-const LEAST_PAYLOAD: usize = 8192;
+pub use handover::{Ended, OwnedFdOf, Paused};
+use pause::Pause;
+pub use pause::{Knock, PauseError, Pauser};
 
 /// Told of every request that was answered: for metrics. Called by the threads that serve, so it must be quick.
 pub trait Observer: Send + Sync + 'static {
@@ -141,6 +135,7 @@ pub struct Session {
     line: Line,
     mounted: Mounted,
     options: MountOptions,
+    pause: Arc<Pause>,
 }
 
 /// What a session's mount is known by.
@@ -202,7 +197,12 @@ impl WeakLine {
 /// Mounts on the directory `path`. Every use of it waits until [`Session::run`] serves it.
 pub fn mount(path: &Path, options: &MountOptions) -> Result<Session, MountError> {
     let (device, path) = mount::attach(path, options)?;
-    Ok(Session { line: Line::new(device), mounted: Mounted::at(path), options: options.clone() })
+    Ok(Session {
+        line: Line::new(device),
+        mounted: Mounted::at(path),
+        options: options.clone(),
+        pause: Arc::default(),
+    })
 }
 
 impl Session {
@@ -221,149 +221,9 @@ impl Session {
         BackingFiles::new(&self.line)
     }
 
-    /// Serves until the file system is unmounted (or its connection aborted), and returns when all requests in flight
-    /// have been answered and [`Filesystem::destroy`] has run.
-    ///
-    /// If the kernel refuses the rings it had agreed to, the mount is made again and served by `/dev/fuse`:
-    /// [`Filesystem::init`] runs a second time then.
-    pub fn run<F: Filesystem + ?Sized>(
-        mut self,
-        fs: Arc<F>,
-        options: &SessionOptions,
-    ) -> Result<(), SessionError> {
-        let mut over_uring = options.transport != Transport::DevFuse && uring_is_usable();
-        let result = loop {
-            let agreed = self.begin(&*fs, over_uring)?;
-            let dispatcher = Arc::new(Dispatcher {
-                fs: Arc::clone(&fs),
-                dialect: Dialect::of(agreed.capabilities),
-                pending: Arc::default(),
-                observer: options.observer.clone(),
-            });
-            let queues = if agreed.capabilities.contains(Capabilities::OVER_IO_URING) {
-                match self.register(&dispatcher, &agreed, options) {
-                    Ok(queues) => Some(queues),
-                    Err(error) => {
-                        tracing::warn!("the kernel refused io_uring, requests travel by /dev/fuse: {error}");
-                        drop(dispatcher);
-                        self.mount_again()?;
-                        over_uring = false;
-                        continue;
-                    }
-                }
-            } else {
-                None
-            };
-            if let (Some(kb), Some(number)) = (options.read_ahead_kb, self.mounted.number) {
-                raise_read_ahead(number, kb);
-            }
-            guarded("started", || fs.started(&agreed));
-            break self.serve(dispatcher, queues, &agreed, options);
-        };
-        guarded("destroy", || fs.destroy());
-        result
-    }
-
-    fn register<F: Filesystem + ?Sized>(
-        &self,
-        dispatcher: &Arc<Dispatcher<F>>,
-        agreed: &Agreed,
-        options: &SessionOptions,
-    ) -> io::Result<Queues<F>> {
-        let mounted = self.mounted.clone();
-        let plan = Plan {
-            payload_len: options.ring_payload.unwrap_or((agreed.max_write as usize).max(LEAST_PAYLOAD)),
-            max_threads: options.max_workers,
-            give_up: Box::new(move || mounted.detach()),
-        };
-        Queues::register(dispatcher, &self.line.device(), plan)
-    }
-
-    /// Serves by the rings, if there are any, and by `/dev/fuse`, by which interrupts and forgets come in any case.
-    fn serve<F: Filesystem + ?Sized>(
-        &self,
-        dispatcher: Arc<Dispatcher<F>>,
-        queues: Option<Queues<F>>,
-        agreed: &Agreed,
-        options: &SessionOptions,
-    ) -> Result<(), SessionError> {
-        match &queues {
-            Some(queues) => {
-                queues.open();
-                tracing::info!("requests travel over io_uring, {} queues", queues.count());
-            }
-            None => match (options.transport, uring_advice()) {
-                (Transport::DevFuse, _) => tracing::info!("requests travel by /dev/fuse, as asked"),
-                (Transport::Auto, advice) => tracing::info!("requests travel by /dev/fuse: {advice}"),
-                (Transport::IoUring, advice) => tracing::warn!("requests travel by /dev/fuse: {advice}"),
-            },
-        }
-        let by_device = workers::serve(self, dispatcher, agreed, options);
-        let by_rings = queues.map_or(Ok(()), |queues| queues.join().map_err(|error| self.lost(error)));
-        by_device.and(by_rings)
-    }
-
-    /// Takes the mount away, whose connection is of no use, and makes it again.
-    fn mount_again(&mut self) -> Result<(), SessionError> {
-        self.mounted.detach();
-        let mount_again = || mount::attach(&self.mounted.path, &self.options);
-        let (device, path) = mount_again().map_err(SessionError::NotMountedAgain)?;
-        *self.line.0.write() = Arc::new(device);
-        self.mounted = Mounted::at(path);
-        Ok(())
-    }
-
-    fn lost(&self, error: Os) -> SessionError {
-        SessionError::Device { path: self.mounted.path.clone(), error: error.into() }
-    }
-
-    /// Answers INIT.
-    fn begin<F: Filesystem + ?Sized>(&self, fs: &F, over_uring: bool) -> Result<Agreed, SessionError> {
-        let device = self.line.device();
-        let mut buffer = vec![0; 64 << 10];
-        let mut reply = Reply::default();
-        loop {
-            let len = match device.receive(&mut buffer).map_err(|error| self.lost(error))? {
-                Received::Request(len) => len,
-                Received::Again => continue,
-                Received::Ended => return Err(SessionError::EndedEarly(self.mounted.path.clone())),
-            };
-            let bytes = buffer.get(..len).unwrap_or_default();
-            let Ok(header) = Header::decode(bytes) else { continue };
-            reply.start();
-            let operation = split(&header, Opcode::Init, bytes, Dialect::default()).and_then(|parts| {
-                decode(Opcode::Init, header.nodeid, parts.fixed, parts.payload, Dialect::default())
-            });
-            let Ok(Operation::Init(offer)) = operation else { continue };
-            if header.opcode != Opcode::Init.raw() {
-                continue;
-            }
-            let wish = |offer: &_| {
-                catch_unwind(AssertUnwindSafe(|| fs.init(offer)))
-                    .unwrap_or(Err(Errno::EIO))
-                    .map(|wish| wish.over_uring(over_uring))
-            };
-            let (outcome, error) = match negotiate(&offer, wish) {
-                Ok((agreed, out)) => {
-                    put_init(&mut reply.head, &out);
-                    (Some(Ok(agreed)), None)
-                }
-                Err(Disagreement::AskAgain) => {
-                    put_u32(&mut reply.head, MAJOR);
-                    put_u32(&mut reply.head, MINOR);
-                    (None, None)
-                }
-                Err(Disagreement::TooOld { major, minor }) => {
-                    (Some(Err(SessionError::KernelTooOld { major, minor })), Some(Errno::EPROTO))
-                }
-                Err(Disagreement::Declined(errno)) => (Some(Err(SessionError::Declined(errno))), Some(errno)),
-            };
-            reply.finish(header.unique, error);
-            device.send(&reply).map_err(|error| self.lost(error))?;
-            if let Some(outcome) = outcome {
-                return outcome;
-            }
-        }
+    /// What stops [`Session::run`] so that another process can go on; may be taken before.
+    pub fn pauser(&self) -> Pauser {
+        Pauser(Arc::clone(&self.pause))
     }
 }
 
@@ -385,33 +245,5 @@ pub fn uring_advice() -> String {
             Err(error) => format!("this process can make no ring: {error}"),
         },
         Err(_) => "this kernel has no FUSE over io_uring (Linux 6.14 and later do)".to_owned(),
-    }
-}
-
-/// Whether it makes sense to ask the kernel for rings: agreed once, they must come.
-fn uring_is_usable() -> bool {
-    match ring::probe() {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::debug!("no io_uring: {error}");
-            false
-        }
-    }
-}
-
-fn guarded(what: &str, call: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("the file system panicked in {what}");
-    }
-}
-
-/// Without this a cold buffered read asks for 128 KiB at a time. INIT must have been answered: it resets the value.
-fn raise_read_ahead((major, minor): (u32, u32), kb: u32) {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-    if let Err(error) = std::fs::write(&path, kb.to_string()) {
-        tracing::warn!("cannot raise read-ahead to {kb} KiB, cold reads will be slower: {path}: {error}");
     }
 }

@@ -1,16 +1,19 @@
 //! The threads that serve a mount.
 //!
 //! Guarantees: as long as fewer than the limit are busy, one is always waiting for the next request. A worker that turns
-//! from waiting to busy and was the last one waiting starts another; one that would wait while enough others do ends.
+//! from waiting to busy and was the last one waiting starts another; one that would wait while enough others do ends. For a pause, all
+//! end that have no request: descriptors are made not to wait, then the threads that wait are woken.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
+use rustix::process::Pid;
 
-use super::{Session, SessionError, SessionOptions};
+use super::pause::{Knock, Part, PartState, Pause, PauseError};
+use super::{Session, SessionError, SessionOptions, wake};
 use crate::device::{Device, Received};
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::fs::Filesystem;
@@ -34,8 +37,10 @@ struct Pool<F: ?Sized> {
     buffer_len: usize,
     keep_idle: usize,
     max: usize,
+    base: usize,
     idle: AtomicUsize,
     complained: AtomicBool,
+    pause: Arc<Pause>,
     gate: Arc<Gate>,
 }
 
@@ -49,55 +54,120 @@ struct Gate {
 #[derive(Default)]
 struct State {
     running: usize,
+    /// The workers, and where each reads.
+    active: Vec<(Pid, Arc<Device>)>,
     /// Clones that ended workers left behind. They stay open: a lock's answer may still have to go out by one.
     spare: Vec<Arc<Device>>,
+    /// The mount has ended.
+    ended: bool,
     /// The first error that ended a worker.
     failed: Option<Os>,
 }
 
-/// Serves until the mount has ended and all workers with it.
-pub(super) fn serve<F: Filesystem + ?Sized>(
-    session: &Session,
-    dispatcher: Arc<Dispatcher<F>>,
-    agreed: &Agreed,
-    options: &SessionOptions,
-) -> Result<(), SessionError> {
-    let base = options.base_workers();
-    let pool = Arc::new(Pool {
-        dispatcher,
-        main: session.line.device(),
-        buffer_len: (agreed.max_write as usize + HEADERS).max(LEAST_BUFFER),
-        keep_idle: base + SPARE_IDLE,
-        max: options.max_workers.max(base),
-        idle: AtomicUsize::new(0),
-        complained: AtomicBool::new(false),
-        gate: Arc::default(),
-    });
-    for number in 0..base {
-        let device = if number == 0 { Arc::clone(&pool.main) } else { pool.device() };
-        if let Err(error) = pool.start(device, usize::MAX)
-            && number == 0
-        {
+/// What became of serving.
+pub(super) struct Served {
+    /// The mount has ended.
+    pub(super) ended: bool,
+    /// Descriptors besides the mount's own.
+    pub(super) clones: Vec<Arc<Device>>,
+}
+
+/// The workers of a session, not begun yet.
+pub(super) struct Workers<F: ?Sized>(Arc<Pool<F>>);
+
+impl<F: Filesystem + ?Sized> Workers<F> {
+    /// Workers for this session's requests, which may use the descriptors `clones`.
+    pub(super) fn new(
+        session: &Session,
+        dispatcher: Arc<Dispatcher<F>>,
+        agreed: &Agreed,
+        options: &SessionOptions,
+        clones: Vec<Arc<Device>>,
+    ) -> Workers<F> {
+        let base = options.base_workers();
+        let gate = Arc::new(Gate::default());
+        gate.state.lock().spare = clones;
+        Workers(Arc::new(Pool {
+            dispatcher,
+            main: session.line.device(),
+            buffer_len: (agreed.max_write as usize + HEADERS).max(LEAST_BUFFER),
+            keep_idle: base + SPARE_IDLE,
+            max: options.max_workers.max(base),
+            base,
+            idle: AtomicUsize::new(0),
+            complained: AtomicBool::new(false),
+            pause: Arc::clone(&session.pause),
+            gate,
+        }))
+    }
+
+    /// What a pause stops.
+    pub(super) fn part(&self) -> Weak<dyn Part> {
+        let part: Arc<dyn Part> = Arc::clone(&self.0) as Arc<dyn Part>;
+        Arc::downgrade(&part)
+    }
+
+    /// Serves until the mount has ended, or was paused, and all workers have ended.
+    pub(super) fn serve(self, session: &Session) -> Result<Served, SessionError> {
+        let pool = self.0;
+        let (gate, pause) = (Arc::clone(&pool.gate), Arc::clone(&pool.pause));
+        pool.set_nonblocking(&gate.state.lock(), false);
+        if let Err(error) = pool.start_base() {
             return Err(SessionError::NoThread { path: session.mounted.path.clone(), error });
         }
+        drop(pool);
+        let mut state = gate.state.lock();
+        while (state.running > 0 || pause.is_undecided()) && state.failed.is_none() {
+            gate.changed.wait(&mut state);
+        }
+        let failed = state.failed;
+        drop(state);
+        if failed.is_some() {
+            // The others wait for requests that nobody may send any more: taking the mount away wakes them.
+            session.mounted.detach();
+        }
+        let mut state = gate.state.lock();
+        while state.running > 0 {
+            gate.changed.wait(&mut state);
+        }
+        match failed {
+            Some(error) => Err(session.lost(error)),
+            None => Ok(Served { ended: state.ended, clones: std::mem::take(&mut state.spare) }),
+        }
     }
-    let gate = Arc::clone(&pool.gate);
-    drop(pool);
-    let mut state = gate.state.lock();
-    while state.running > 0 && state.failed.is_none() {
-        gate.changed.wait(&mut state);
+}
+
+impl<F: Filesystem + ?Sized> Part for Pool<F> {
+    fn stop(&self, _knock: Option<&mut Knock<'_>>) {
+        let state = self.gate.state.lock();
+        self.set_nonblocking(&state, true);
+        state.active.iter().for_each(|(thread, _)| wake::wake(*thread));
     }
-    let failed = state.failed;
-    drop(state);
-    if failed.is_some() {
-        // The others wait for requests that nobody may send any more: taking the mount away wakes them.
-        session.mounted.detach();
+
+    fn state(&self) -> PartState {
+        let state = self.gate.state.lock();
+        match state.running {
+            0 if state.ended => PartState::Ended,
+            0 => PartState::Stopped,
+            _ => PartState::Running,
+        }
     }
-    let mut state = gate.state.lock();
-    while state.running > 0 {
-        gate.changed.wait(&mut state);
+
+    fn check(&self) -> Result<(), PauseError> {
+        Ok(())
     }
-    failed.map_or(Ok(()), |error| Err(session.lost(error)))
+
+    fn go_on(self: Arc<Self>) {
+        self.set_nonblocking(&self.gate.state.lock(), false);
+        if let Err(error) = self.start_base() {
+            tracing::error!("cannot start threads, requests wait for those that are left: {error}");
+        }
+    }
+
+    fn decided(&self) {
+        let _state = self.gate.state.lock();
+        self.gate.changed.notify_all();
+    }
 }
 
 impl<F: Filesystem + ?Sized> Pool<F> {
@@ -117,6 +187,29 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         }
     }
 
+    /// Starts the workers to begin with. Without any, it is an error.
+    fn start_base(self: &Arc<Self>) -> io::Result<()> {
+        for number in 0..self.base {
+            let device = if number == 0 { Arc::clone(&self.main) } else { self.device() };
+            if let Err(error) = self.start(device, usize::MAX)
+                && number == 0
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has reads of all descriptors wait for requests, or not.
+    fn set_nonblocking(&self, state: &State, nonblocking: bool) {
+        let others = state.active.iter().map(|(_, device)| device).chain(&state.spare);
+        for device in others.chain([&self.main]) {
+            if let Err(error) = device.set_nonblocking(nonblocking) {
+                tracing::error!("cannot change how the device is read: {error}");
+            }
+        }
+    }
+
     /// Starts a worker unless `limit` are running.
     fn start(self: &Arc<Self>, device: Arc<Device>, limit: usize) -> io::Result<()> {
         {
@@ -128,19 +221,25 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         }
         let pool = Arc::clone(self);
         let started = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+            let thread = rustix::thread::gettid();
+            pool.gate.state.lock().active.push((thread, Arc::clone(&device)));
             let result = pool.work(&device);
             let own_queue = !Arc::ptr_eq(&device, &pool.main);
-            let gate = Arc::clone(&pool.gate);
+            let (gate, pause) = (Arc::clone(&pool.gate), Arc::clone(&pool.pause));
             drop(pool);
             let mut state = gate.state.lock();
-            if let Err(error) = result {
-                state.failed.get_or_insert(error);
+            match result {
+                Ok(ended) => state.ended |= ended,
+                Err(error) => drop(state.failed.get_or_insert(error)),
             }
+            state.active.retain(|(other, _)| *other != thread);
             if own_queue {
                 state.spare.push(device);
             }
             state.running -= 1;
             gate.changed.notify_all();
+            drop(state);
+            pause.thread_ended();
         });
         if let Err(error) = started {
             self.gate.state.lock().running -= 1;
@@ -151,7 +250,7 @@ impl<F: Filesystem + ?Sized> Pool<F> {
 
     /// Starts another worker if none is waiting and the limit allows.
     fn reinforce(self: &Arc<Self>) {
-        if self.gate.state.lock().running >= self.max {
+        if self.pause.is_wanted() || self.gate.state.lock().running >= self.max {
             return;
         }
         let device = self.device();
@@ -166,28 +265,39 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         self.idle.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter).is_ok()
     }
 
-    fn work(self: &Arc<Self>, device: &Arc<Device>) -> Result<(), Os> {
+    /// Serves until there is nothing to do. True: the mount has ended.
+    fn work(self: &Arc<Self>, device: &Arc<Device>) -> Result<bool, Os> {
         let port: Arc<dyn ReplyPort> = Arc::clone(device) as Arc<dyn ReplyPort>;
         let mut buffer = vec![0; self.buffer_len];
         let mut reply = Reply::default();
-        while self.begin_waiting() {
-            let received = loop {
-                match device.receive(&mut buffer) {
-                    Ok(Received::Again) => {}
-                    other => break other,
-                }
-            };
+        while !self.pause.is_wanted() && self.begin_waiting() {
+            let received = self.receive(device, &mut buffer);
             let was_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
             let len = match received? {
                 Received::Request(len) => len,
-                Received::Again | Received::Ended => return Ok(()),
+                Received::Ended => return Ok(true),
+                Received::Again | Received::Nothing => break,
             };
             if was_last {
                 self.reinforce();
             }
             self.serve(device, &port, buffer.get(..len).unwrap_or_default(), &mut reply);
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Waits for a request, or until a pause is wanted.
+    fn receive(&self, device: &Device, buffer: &mut [u8]) -> Result<Received, Os> {
+        loop {
+            match device.receive(buffer)? {
+                Received::Again | Received::Nothing if self.pause.is_wanted() => {
+                    return Ok(Received::Nothing);
+                }
+                Received::Again => {}
+                Received::Nothing => device.wait_readable()?,
+                received => return Ok(received),
+            }
+        }
     }
 
     fn serve(&self, device: &Device, port: &Arc<dyn ReplyPort>, bytes: &[u8], reply: &mut Reply) {

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_fuse::{
-    BackingFiles, Filesystem, MountOptions, Notifier, SessionError, SessionOptions, Transport,
-    URING_PARAMETER, UnmountError, mount, unmount,
+    BackingFiles, Filesystem, MountOptions, Notifier, Pauser, Session, SessionError, SessionOptions,
+    Transport, URING_PARAMETER, UnmountError, mount, unmount,
 };
 use parking_lot::Mutex;
 
@@ -61,6 +61,7 @@ impl Drop for UringAllowed {
 pub struct Mounted<F> {
     pub fs: Arc<F>,
     pub notifier: Notifier,
+    pub pauser: Pauser,
     pub backing: BackingFiles,
     dir: tempfile::TempDir,
     server: Option<JoinHandle<Result<(), SessionError>>>,
@@ -72,6 +73,15 @@ impl<F: Filesystem> Mounted<F> {
     }
 
     pub fn with(fs: F, options: SessionOptions) -> Mounted<F> {
+        Mounted::run_by(fs, options, |session, fs, options| session.run(fs, options).map(drop))
+    }
+
+    /// Served by whatever `run` does.
+    pub fn run_by(
+        fs: F,
+        options: SessionOptions,
+        run: impl FnOnce(Session, Arc<F>, &SessionOptions) -> Result<(), SessionError> + Send + 'static,
+    ) -> Mounted<F> {
         let transport = if over_uring() { Transport::IoUring } else { Transport::DevFuse };
         let options = SessionOptions { transport, ..options };
         let _one_at_a_time = PARAMETER.lock();
@@ -80,12 +90,13 @@ impl<F: Filesystem> Mounted<F> {
         let fs = Arc::new(fs);
         let session = mount(dir.path(), &MountOptions::default()).unwrap();
         let notifier = session.notifier();
+        let pauser = session.pauser();
         let backing = session.backing_files();
         let served = Arc::clone(&fs);
-        let server = std::thread::spawn(move || session.run(served, &options));
+        let server = std::thread::spawn(move || run(session, served, &options));
         // Answered once the mount has begun, or failed if it does not.
         let _ = rustix::fs::statfs(dir.path());
-        Mounted { fs, notifier, backing, dir, server: Some(server) }
+        Mounted { fs, notifier, pauser, backing, dir, server: Some(server) }
     }
 }
 

@@ -150,6 +150,16 @@ impl Locks {
         self.files.len()
     }
 
+    /// The locks that are held.
+    pub fn held(&self) -> impl Iterator<Item = (Ino, LockRequest)> + '_ {
+        self.files.iter().flat_map(|(ino, file)| file.held.iter().map(|held| (*ino, *held)))
+    }
+
+    /// Puts in place a lock that [`Locks::held`] gave.
+    pub fn restore(&mut self, ino: Ino, held: LockRequest) {
+        self.files.entry(ino).or_default().held.push(held);
+    }
+
     /// The conflicting lock with the lowest start.
     #[must_use]
     pub fn conflict(&self, ino: Ino, wanted: &LockRequest) -> Option<LockRange> {

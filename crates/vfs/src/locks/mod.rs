@@ -139,6 +139,18 @@ impl LockTable {
         answer_all(waiter.into_iter().collect(), || Err(VfsError::Interrupted));
     }
 
+    /// The locks that are held.
+    pub(crate) fn held(&self) -> Vec<(Ino, LockRequest)> {
+        self.state.lock().locks.held().collect()
+    }
+
+    /// Puts in place what [`LockTable::held`] gave.
+    pub(crate) fn restore(&self, held: Vec<(Ino, LockRequest)>) {
+        let mut state = self.state.lock();
+        held.into_iter().for_each(|(ino, lock)| state.locks.restore(ino, lock));
+        self.files.store(state.locks.files(), Ordering::Release);
+    }
+
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -8,6 +8,7 @@ mod contents;
 mod listing;
 mod nameless;
 mod names;
+mod takeover;
 
 use std::{
     sync::Arc,

@@ -7,6 +7,7 @@
 mod checkpoint;
 mod clean;
 mod compact;
+mod end;
 mod leaked;
 mod pack;
 mod seal;
@@ -282,38 +283,6 @@ impl Volume {
             self.checkpoint_now()?;
             self.publish()?;
             self.delete_garbage()?;
-        }
-        Ok(())
-    }
-
-    /// Stops the background work and makes everything durable on this machine; a store elsewhere gets what can be had there at once. The volume is then
-    /// only to be dropped.
-    ///
-    /// # Errors
-    /// [`VolumeError`]: what was not durable before may be lost.
-    pub fn close(&self) -> Result<(), VolumeError> {
-        self.upkeep.signal.stop.store(true, Ordering::Release);
-        self.upkeep.wake();
-        if let Some(assembled) = &self.assembled {
-            assembled.stop();
-        }
-        let threads = std::mem::take(&mut *self.upkeep.threads.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the background work panicked");
-            }
-        }
-        self.sync()?;
-        if let Err(error) = self.clean_all().and_then(|()| self.checkpoint_now()) {
-            // The journal has all of it, and the next opening goes on from there.
-            if !error.is_no_space() {
-                return Err(error);
-            }
-            tracing::warn!("the last checkpoint is left to the next mount: {error}");
-        }
-        self.sync()?;
-        if let Err(error) = self.ship() {
-            tracing::error!("the last seconds of the journal are on this machine only: {error}");
         }
         Ok(())
     }

@@ -7,10 +7,13 @@
 //! Guarantees: as long as fewer than the limit of a queue's threads are busy, one of them waits for the next request, so
 //! that whatever an operation waits for can still come in by the same queue. A request whose answer is deferred keeps its
 //! entry and frees its thread. Threads and entries are made when they are needed and kept until the mount ends: the
-//! kernel takes no entry back.
+//! kernel takes no entry back. For a pause each thread ends with a request in its entry, which it keeps instead of serving it: a queue
+//! whose entries all have one gives out no further request, and each entry can be gone on with by whoever has the request.
 //!
 //! Order that must hold: all queues are registered before any request is served (the kernel sends none before), and the
 //! slots are gone before the device is closed.
+
+mod all;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +22,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
+use rustix::process::Pid;
 
+use super::pause::{Knock, Pause};
+use super::processors::{is_online, pin};
+use super::wake;
 use crate::device::Device;
 use crate::dispatch::{Dispatcher, Outcome};
 use crate::errno::Errno;
@@ -29,17 +36,10 @@ use crate::protocol::Opcode;
 use crate::reply::Reply;
 use crate::ring::{Event, Resume, Ring, Slot, SlotPort};
 
-/// The kernel's list of processors that may ever be there; it has a queue for each.
-const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+pub(super) use all::Queues;
 
 /// Nudges are numbered from here on: the kernel counts its own requests from 2.
 const NUDGE: u64 = 1 << 62;
-
-/// All queues of a mount.
-pub(super) struct Queues<F: ?Sized> {
-    queues: Vec<Arc<Queue<F>>>,
-    gate: Arc<Gate>,
-}
 
 /// What all queues of a mount have in common.
 pub(super) struct Plan {
@@ -49,6 +49,16 @@ pub(super) struct Plan {
     pub max_threads: usize,
     /// Takes the mount away after an error, so that the other threads end.
     pub give_up: Box<dyn Fn() + Send + Sync>,
+    pub pause: Arc<Pause>,
+}
+
+/// What is left of a queue after a pause.
+#[derive(Default)]
+pub(super) struct KeptQueue {
+    /// Requests that nobody has served.
+    pub slots: Vec<Slot>,
+    /// Nudges so far: no two may have the same number.
+    pub nudges: u64,
 }
 
 /// What the queues' threads have in common with whoever waits for them.
@@ -66,6 +76,8 @@ struct Phase {
     running: usize,
     /// First threads that have registered their entry.
     registered: usize,
+    /// The mount has ended.
+    ended: bool,
     /// The first error that ended a thread.
     failed: Option<Os>,
 }
@@ -78,6 +90,12 @@ struct Queue<F: ?Sized> {
     /// Threads that wait for a request.
     waiting: AtomicUsize,
     nudges: AtomicU64,
+    /// Nudges that came back.
+    nudged: AtomicU64,
+    /// Nudges that the kernel took, of this process.
+    sent: AtomicU64,
+    /// Its processor is off, so nothing can be put into it, nor anything come out.
+    abandoned: AtomicBool,
     /// The file that an operation was last asked for.
     file: AtomicU64,
     state: Mutex<State>,
@@ -88,6 +106,10 @@ struct Queue<F: ?Sized> {
 #[derive(Default)]
 struct State {
     threads: usize,
+    /// The threads by their numbers.
+    active: Vec<Pid>,
+    /// Requests that a pause has left unserved.
+    kept: Vec<Slot>,
     /// Threads without an entry: theirs was kept by a deferred answer.
     parked: usize,
     /// Parked threads that shall register a new entry.
@@ -98,89 +120,29 @@ struct State {
 }
 
 /// What a thread begins with.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
     /// An entry of its own.
     Entry,
     /// A slot that came back with its answer.
     Returned,
+    /// A request that a pause has left.
+    Kept(Slot),
 }
 
 /// What a thread goes on with.
 enum Turn {
     Register,
+    Serve(Slot),
     Commit(Slot),
     End,
 }
 
-impl<F: Filesystem + ?Sized> Queues<F> {
-    /// Registers an entry with each queue. Nothing is served before [`Queues::open`].
-    ///
-    /// Errors: what ended the first thread that could not begin; the connection is of no use then, since the kernel
-    /// waits for rings that never come.
-    pub(super) fn register(
-        dispatcher: &Arc<Dispatcher<F>>,
-        device: &Arc<Device>,
-        plan: Plan,
-    ) -> io::Result<Queues<F>> {
-        let plan = Arc::new(plan);
-        let gate = Arc::new(Gate::default());
-        let queue = |number| {
-            Arc::new(Queue {
-                dispatcher: Arc::clone(dispatcher),
-                device: Arc::clone(device),
-                number,
-                plan: Arc::clone(&plan),
-                waiting: AtomicUsize::new(0),
-                nudges: AtomicU64::new(0),
-                file: AtomicU64::new(0),
-                state: Mutex::default(),
-                changed: Condvar::new(),
-                gate: Arc::clone(&gate),
-            })
-        };
-        let queues = Queues { queues: (0..possible_processors()?).map(queue).collect(), gate };
-        for queue in &queues.queues {
-            if let Err(error) = queue.start(Begin::Entry) {
-                queues.gate.state.lock().failed.get_or_insert(errno(&error));
-                queues.gate.changed.notify_all();
-                break;
-            }
-        }
-        let mut phase = queues.gate.state.lock();
-        while phase.registered < queues.queues.len() && phase.failed.is_none() {
-            queues.gate.changed.wait(&mut phase);
-        }
-        let failed = phase.failed;
-        drop(phase);
-        if let Some(error) = failed {
-            // Nobody has passed the gate, so all end.
-            queues.join().ok();
-            return Err(error.into());
-        }
-        Ok(queues)
-    }
-
-    /// How many there are.
-    pub(super) fn count(&self) -> usize {
-        self.queues.len()
-    }
-
-    /// Lets requests be served.
-    pub(super) fn open(&self) {
-        let _phase = self.gate.state.lock();
-        self.gate.open.store(true, Ordering::Release);
-        self.gate.changed.notify_all();
-    }
-
-    /// Waits until the mount has ended and all threads with it; the first error of one of them.
-    pub(super) fn join(self) -> Result<(), Os> {
-        let mut phase = self.gate.state.lock();
-        while phase.running > 0 {
-            self.gate.changed.wait(&mut phase);
-        }
-        phase.failed.map_or(Ok(()), Err)
-    }
+/// Why a thread ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The mount has ended, or could not begin.
+    Ended,
+    Paused,
 }
 
 impl<F: Filesystem + ?Sized> Queue<F> {
@@ -189,8 +151,10 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         self.gate.state.lock().running += 1;
         let queue = Arc::clone(self);
         let started = std::thread::Builder::new().name(format!("fuse-{}", self.number)).spawn(move || {
+            let thread = rustix::thread::gettid();
+            queue.state.lock().active.push(thread);
             let result = queue.work(begin);
-            queue.ended(result);
+            queue.ended(thread, result);
         });
         if let Err(error) = started {
             self.state.lock().threads -= 1;
@@ -200,70 +164,145 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         Ok(())
     }
 
-    /// One thread is through: with it ends the queue, since that happens only when the mount ends.
-    fn ended(self: Arc<Self>, result: io::Result<()>) {
+    /// One thread is through: with it ends the queue, unless there is a pause.
+    fn ended(self: Arc<Self>, thread: Pid, result: io::Result<Why>) {
         let (gate, plan) = (Arc::clone(&self.gate), Arc::clone(&self.plan));
+        let paused = matches!(result, Ok(Why::Paused));
         {
             let mut state = self.state.lock();
-            state.ended = true;
             state.threads -= 1;
-            state.returned.clear();
+            state.active.retain(|other| *other != thread);
+            if !paused {
+                state.ended = true;
+                state.returned.clear();
+            }
         }
         self.changed.notify_all();
         drop(self);
         let mut phase = gate.state.lock();
+        phase.ended |= !paused;
         if let Err(error) = &result {
             phase.failed.get_or_insert(errno(error));
         }
         phase.running -= 1;
         gate.changed.notify_all();
         drop(phase);
+        plan.pause.thread_ended();
         if result.is_err() && gate.open.load(Ordering::Acquire) {
             (plan.give_up)();
         }
     }
 
-    fn work(self: &Arc<Self>, begin: Begin) -> io::Result<()> {
+    fn work(self: &Arc<Self>, begin: Begin) -> io::Result<Why> {
         pin(self.number);
         let mut ring = Ring::new(&self.device, self.number)?;
         let mut reply = Reply::default();
         let mut turn = match begin {
             Begin::Entry => Turn::Register,
             Begin::Returned => self.park(),
+            Begin::Kept(slot) => Turn::Serve(slot),
         };
         loop {
             match turn {
                 Turn::Register => {
                     if !ring.register(self.slot())? || !self.pass_gate() {
-                        return Ok(());
+                        return Ok(Why::Ended);
                     }
                     self.nudge();
                 }
+                Turn::Serve(slot) => {
+                    turn = self.serve(slot, &mut reply).map_or_else(|| self.park(), Turn::Commit);
+                    continue;
+                }
                 Turn::Commit(slot) => ring.commit(slot),
-                Turn::End => return Ok(()),
+                Turn::End => return Ok(self.why()),
             }
             self.waiting.fetch_add(1, Ordering::AcqRel);
-            let event = ring.wait();
+            let event = ring.wait(&self.abandoned);
             let was_last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
             turn = match event? {
-                Event::Ended => return Ok(()),
+                Event::Ended => return Ok(Why::Ended),
+                Event::Woken => return Ok(Why::Paused),
                 Event::Lost => Turn::Register,
+                Event::Request(slot) if self.plan.pause.is_wanted() => {
+                    self.keep(slot);
+                    return Ok(Why::Paused);
+                }
                 Event::Request(slot) => {
                     if was_last {
                         self.reinforce();
                     }
-                    match self.serve(slot, &mut reply) {
-                        Some(slot) => Turn::Commit(slot),
-                        None => self.park(),
-                    }
+                    Turn::Serve(slot)
                 }
             };
         }
     }
 
+    fn why(&self) -> Why {
+        if self.state.lock().ended { Why::Ended } else { Why::Paused }
+    }
+
+    /// Leaves a request to whoever goes on.
+    fn keep(&self, slot: Slot) {
+        if slot.header().is_ok_and(|header| header.opcode == Opcode::NotifyReply.raw()) {
+            self.nudged.fetch_add(1, Ordering::Relaxed);
+        }
+        self.state.lock().kept.push(slot);
+    }
+
+    /// Has threads that wait come back with a request, whatever it is, and end. Pins the calling thread to the queue's processor.
+    fn stop(&self, knock: Option<&mut Knock<'_>>) {
+        let state = self.state.lock();
+        self.changed.notify_all();
+        if !is_online(self.number) {
+            self.abandoned.store(true, Ordering::Release);
+            state.active.iter().for_each(|thread| wake::wake(*thread));
+            return;
+        }
+        let under_way = self.sent.load(Ordering::Relaxed).saturating_sub(self.nudged.load(Ordering::Relaxed));
+        let missing =
+            (state.threads - state.parked).saturating_sub(usize::try_from(under_way).unwrap_or(usize::MAX));
+        drop(state);
+        if missing == 0 {
+            return;
+        }
+        pin(self.number);
+        let nudged = (0..missing).take_while(|_| self.nudge()).count();
+        if let Some(knock) = knock.filter(|_| nudged < missing) {
+            knock(self.number, missing - nudged);
+        }
+    }
+
+    /// Starts threads for what a pause has left, at least one.
+    fn restart(self: &Arc<Self>) {
+        self.abandoned.store(false, Ordering::Release);
+        let (kept, idle) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.kept), state.threads == 0)
+        };
+        let none = kept.is_empty() && idle;
+        let begins =
+            kept.into_iter().map(|slot| Begin::Kept(self.adopted(slot))).chain(none.then_some(Begin::Entry));
+        for begin in begins {
+            if let Err(error) = self.start(begin) {
+                tracing::error!(queue = self.number, "cannot start a thread, a request is lost: {error}");
+            }
+        }
+    }
+
+    /// A slot whose deferred answers come to this queue.
+    fn adopted(self: &Arc<Self>, mut slot: Slot) -> Slot {
+        slot.port = self.port();
+        slot
+    }
+
     fn slot(self: &Arc<Self>) -> Slot {
+        Slot::new(self.plan.payload_len, self.port())
+    }
+
+    fn port(self: &Arc<Self>) -> Arc<SlotPort> {
         let queue: Arc<dyn Resume> = Arc::clone(self) as Arc<dyn Resume>;
-        Slot::new(self.plan.payload_len, Arc::new(SlotPort::new(Arc::downgrade(&queue))))
+        Arc::new(SlotPort::new(Arc::downgrade(&queue)))
     }
 
     /// Says that this thread's entry is registered, and waits for the others' and for [`Queues::open`]. False: another
@@ -287,10 +326,17 @@ impl<F: Filesystem + ?Sized> Queue<F> {
     /// Operations that wait for others are on regular files in use, and of these the kernel can be asked. Where it knows no such file,
     /// the requests come with the next answer. (Nothing here may make a request of its own mount, not in a child process either: it
     /// waits, cannot be killed, and keeps the connection of a server that is.)
-    fn nudge(&self) {
+    fn nudge(&self) -> bool {
         let unique = NUDGE + 2 * self.nudges.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.device.ask_back(unique, self.file.load(Ordering::Relaxed)) {
-            tracing::debug!(queue = self.number, "requests may have to wait for an answer: {error}");
+        match self.device.ask_back(unique, self.file.load(Ordering::Relaxed)) {
+            Ok(()) => {
+                self.sent.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(queue = self.number, "requests may have to wait for an answer: {error}");
+                false
+            }
         }
     }
 
@@ -323,6 +369,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
             }
             // A nudge. What else wants no answer comes by the device.
             Outcome::Silent => {
+                self.nudged.fetch_add(1, Ordering::Relaxed);
                 slot.put_answer(header.unique, None);
                 Some(slot)
             }
@@ -366,6 +413,9 @@ impl<F: Filesystem + ?Sized> Queue<F> {
             if let Some(slot) = state.returned.pop_front() {
                 break Turn::Commit(slot);
             }
+            if self.plan.pause.is_wanted() {
+                break Turn::End;
+            }
             if state.wanted > 0 {
                 state.wanted -= 1;
                 break Turn::Register;
@@ -402,48 +452,6 @@ fn is_of_a_file(op: Opcode) -> bool {
     )
 }
 
-/// A thread that cannot be pinned (the processor is off, or not ours to use) serves its queue from wherever it runs.
-fn pin(processor: u16) {
-    let mut only = rustix::thread::CpuSet::new();
-    only.set(usize::from(processor));
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &only) {
-        tracing::debug!("the thread of processor {processor}'s queue is not pinned: {error}");
-    }
-}
-
-/// How many queues the kernel has: one for each in a list like `0-3,8`.
-fn possible_processors() -> io::Result<u16> {
-    let list = std::fs::read_to_string(POSSIBLE)?;
-    count(&list).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{POSSIBLE} says '{}'", list.trim()))
-    })
-}
-
-fn count(list: &str) -> Option<u16> {
-    let mut sum = 0u16;
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-        sum = sum.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
-    }
-    Some(sum)
-}
-
 fn errno(error: &io::Error) -> Os {
     error.raw_os_error().map_or(Os::IO, Os::from_raw_os_error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::count;
-
-    #[test]
-    fn processors_are_counted_in_the_kernels_list() {
-        assert_eq!(count("0\n"), Some(1));
-        assert_eq!(count("0-3\n"), Some(4));
-        assert_eq!(count("0-1,4-7,12\n"), Some(7));
-        for wrong in ["", "3-1", "a", "0-65535"] {
-            assert_eq!(count(wrong), None, "{wrong}");
-        }
-    }
 }

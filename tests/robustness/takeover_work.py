@@ -1,0 +1,211 @@
+"""Programs of nine kinds that use a mount while its process is replaced again and again.
+
+takeover_work.py DIR STOP: each verifies what it reads and ends when the file STOP is there. The exit status is 0 only if none
+of them ever got an error or a wrong byte, and all did something.
+"""
+import fcntl, hashlib, mmap, multiprocessing, os, random, sqlite3, sys, time
+
+ROOT, STOP = sys.argv[1], sys.argv[2]
+
+
+def running():
+    return not os.path.exists(STOP)
+
+
+def pattern(seed, length):
+    return hashlib.shake_128(str(seed).encode()).digest(length)
+
+
+def writer(dir):
+    """Whole files, written, synced, read back and removed."""
+    rounds = 0
+    while running():
+        path, size = f"{dir}/file-{rounds % 7}", random.choice([1, 900, 5000, 70_000, 700_000, 3_000_000])
+        data = pattern(rounds, size)
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            if rounds % 3 == 0:
+                os.fsync(file.fileno())
+        assert open(path, "rb").read() == data, path
+        if rounds % 5 == 0:
+            os.remove(path)
+        rounds += 1
+    return rounds
+
+
+def in_place(dir):
+    """One file that stays open, random pieces of it overwritten and read."""
+    size, piece, rounds = 4 << 20, 4096, 0
+    model = bytearray(pattern("model", size))
+    fd = os.open(f"{dir}/file", os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, model, 0)
+    while running():
+        at = random.randrange(size // piece) * piece
+        data = pattern(rounds, piece)
+        os.pwrite(fd, data, at)
+        model[at : at + piece] = data
+        at = random.randrange(size // piece) * piece
+        assert os.pread(fd, piece, at) == model[at : at + piece]
+        rounds += 1
+    os.fsync(fd)
+    assert os.pread(fd, size, 0) == bytes(model)
+    return rounds
+
+
+def mapped(dir):
+    """A shared mapping that is changed, synced, and looked at by another descriptor."""
+    size, rounds = 1 << 20, 0
+    fd = os.open(f"{dir}/file", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, size)
+    memory = mmap.mmap(fd, size)
+    while running():
+        data = pattern(rounds, 10_000)
+        at = random.randrange(size - len(data))
+        memory[at : at + len(data)] = data
+        memory.flush()
+        with open(f"{dir}/file", "rb") as other:
+            other.seek(at)
+            assert other.read(len(data)) == data
+        rounds += 1
+    return rounds
+
+
+def appender(dir):
+    """A log of lines, each synced."""
+    rounds = 0
+    with open(f"{dir}/log", "ab", buffering=0) as log:
+        while running():
+            log.write(b"%08d\n" % rounds)
+            os.fsync(log.fileno())
+            rounds += 1
+    assert open(f"{dir}/log", "rb").read() == b"".join(b"%08d\n" % line for line in range(rounds))
+    return rounds
+
+
+def walker(dir):
+    """Listings that take longer than a takeover, of a directory whose old entries stay."""
+    stay = {f"stay-{number:04}" for number in range(1500)}
+    for name in stay:
+        open(f"{dir}/{name}", "w").close()
+    rounds = 0
+    while running():
+        seen = []
+        with os.scandir(dir) as listing:
+            for entry in listing:
+                seen.append(entry.name)
+                if len(seen) % 300 == 0:
+                    open(f"{dir}/new-{rounds}-{len(seen)}", "w").close()
+                    time.sleep(0.02)
+        assert len(seen) == len(set(seen)) and stay <= set(seen)
+        for name in set(os.listdir(dir)) - stay:
+            os.remove(f"{dir}/{name}")
+        rounds += 1
+    return rounds
+
+
+def locker(dir):
+    """Two processes count in one file, each under an exclusive lock that the other waits for."""
+
+    def count(times):
+        with open(f"{dir}/count", "r+") as file:
+            while running():
+                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.lockf(file, fcntl.LOCK_EX, 1, 100)
+                file.seek(0)
+                number = int(file.read() or 0) + 1
+                file.seek(0)
+                file.write(str(number))
+                file.flush()
+                with times.get_lock():
+                    times.value += 1
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, 100)
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    open(f"{dir}/count", "w").close()
+    times = multiprocessing.Value("q", 0)
+    others = [multiprocessing.Process(target=count, args=(times,)) for _ in range(2)]
+    [other.start() for other in others]
+    [other.join() for other in others]
+    assert all(other.exitcode == 0 for other in others)
+    assert int(open(f"{dir}/count").read()) == times.value
+    return times.value
+
+
+def renamer(dir):
+    """A file that is replaced by rename: one of its versions is always there, whole."""
+    rounds = 0
+    data = pattern(0, 5000)
+    while running():
+        with open(f"{dir}/new", "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
+        os.rename(f"{dir}/new", f"{dir}/current")
+        found = open(f"{dir}/current", "rb").read()
+        assert found[32:] == data and hashlib.sha256(found[32:]).digest() == found[:32]
+        os.mkdir(f"{dir}/d-{rounds}")
+        os.rename(f"{dir}/d-{rounds}", f"{dir}/e-{rounds}")
+        os.rmdir(f"{dir}/e-{rounds}")
+        rounds += 1
+        data = pattern(rounds, 5000)
+    return rounds
+
+
+def nameless(dir):
+    """An open file without a name, a directory that was removed while it was somebody's own, and one that gets a name late."""
+    rounds, model = 0, b""
+    fd = os.open(f"{dir}/gone", os.O_RDWR | os.O_CREAT)
+    os.unlink(f"{dir}/gone")
+    os.mkdir(f"{dir}/cwd")
+    place = os.open(f"{dir}/cwd", os.O_RDONLY | os.O_DIRECTORY)
+    os.rmdir(f"{dir}/cwd")
+    late = os.open(dir, os.O_TMPFILE | os.O_RDWR, 0o600)
+    while running():
+        data = pattern(rounds, 2000)
+        os.pwrite(fd, data, len(model))
+        model += data
+        assert os.fstat(fd).st_nlink == 0 and os.fstat(fd).st_size == len(model)
+        assert os.pread(fd, 2000, max(0, len(model) - 4000)) == model[max(0, len(model) - 4000) :][:2000]
+        assert os.fstat(place).st_nlink == 0 and os.listdir(place) == []
+        os.pwrite(late, data, 0)
+        rounds += 1
+        time.sleep(0.002)
+    assert os.pread(fd, len(model), 0) == model
+    # With a descriptor it is linkat(2), which follows the link.
+    os.link(f"/proc/self/fd/{late}", f"{dir}/late", src_dir_fd=place, follow_symlinks=True)
+    assert open(f"{dir}/late", "rb").read() == data
+    return rounds
+
+
+def database(dir):
+    """Transactions of SQLite that move amounts between rows."""
+    base = sqlite3.connect(f"{dir}/base", timeout=60, isolation_level=None)
+    base.execute("create table account (id integer primary key, amount integer)")
+    base.executemany("insert into account values (?, 100)", [(number,) for number in range(50)])
+    rounds = 0
+    while running():
+        base.execute("begin immediate")
+        one, other = random.sample(range(50), 2)
+        base.execute("update account set amount = amount - 1 where id = ?", (one,))
+        base.execute("update account set amount = amount + 1 where id = ?", (other,))
+        base.execute("commit")
+        rounds += 1
+        if rounds % 20 == 0:
+            assert base.execute("select sum(amount) from account").fetchone() == (5000,)
+    assert base.execute("pragma integrity_check").fetchone() == ("ok",)
+    return rounds
+
+
+def run(work, done):
+    dir = f"{ROOT}/{work.__name__}"
+    os.mkdir(dir)
+    done.value = work(dir)
+
+
+works = [writer, in_place, mapped, appender, walker, locker, renamer, nameless, database]
+counts = [multiprocessing.Value("q", 0) for _ in works]
+processes = [multiprocessing.Process(target=run, args=pair) for pair in zip(works, counts)]
+[process.start() for process in processes]
+[process.join() for process in processes]
+for work, process, count in zip(works, processes, counts):
+    print(f"{work.__name__}: {count.value} rounds, status {process.exitcode}")
+sys.exit(any(process.exitcode != 0 or count.value == 0 for process, count in zip(processes, counts)))
