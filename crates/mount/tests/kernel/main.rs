@@ -89,7 +89,7 @@ impl Mounted {
         let served = Arc::clone(&fs);
         let server = std::thread::spawn(move || {
             before();
-            session.run(served, &serve)
+            session.run(served, &serve).map(drop)
         });
         // Answered once the mount has begun, or failed if it does not.
         rustix::fs::statfs(&mountpoint).unwrap();
