@@ -26,9 +26,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     let mut reports = Vec::new();
     for run in Run::ALL {
         output::note(&format_args!("{}", run.title()));
-        reports.push((run, bed.measure(run, args, &stop)?));
-        if stop.load(Ordering::Relaxed) {
-            break;
+        match bed.measure(run, args, &stop) {
+            Ok(report) => reports.push((run, report)),
+            // What was measured before is told.
+            Err(_) if stop.load(Ordering::Relaxed) => break,
+            Err(error) => return Err(error),
         }
     }
     drop(bed);
@@ -41,7 +43,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A directory with a volume, its mount point and a directory to compare with, all on one file system.
+/// A directory for volumes, with a mount point and a directory to compare with, all on one file system.
 struct Bed {
     root: PathBuf,
     program: PathBuf,
@@ -55,9 +57,7 @@ impl Bed {
         for part in ["mount", "local"] {
             fs::create_dir_all(root.join(part)).map_err(CliError::io("make", &root))?;
         }
-        let bed = Bed { root, program };
-        bed.forebay(&["create"], &[&bed.volume()])?;
-        Ok(bed)
+        Ok(Bed { root, program })
     }
 
     fn volume(&self) -> PathBuf {
@@ -68,9 +68,10 @@ impl Bed {
         self.root.join("mount")
     }
 
-    /// Mounts on the run's terms, measures, and unmounts.
+    /// Makes a volume, mounts it on the run's terms, measures, and takes it away: what one run leaves behind is not in the figures of the next.
     fn measure(&self, run: Run, args: &BenchArgs, stop: &Arc<AtomicBool>) -> Result<Report, CliError> {
         let terms = if run.asks_always() { "attr_timeout=0,entry_timeout=0" } else { "defaults" };
+        self.forebay(&["create"], &[&self.volume()])?;
         self.forebay(&["mount", "-o", terms], &[&self.volume(), &self.mountpoint()])?;
         let mounted = Unmounting(self);
         let null = match run.beside() {
@@ -97,6 +98,7 @@ impl Bed {
         let report = forebay_bench::run(&plan, &Progress::stderr());
         drop(null);
         drop(mounted);
+        fs::remove_dir_all(self.volume()).map_err(CliError::io("remove", &self.volume()))?;
         Ok(report?)
     }
 
