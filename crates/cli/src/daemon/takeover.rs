@@ -104,8 +104,10 @@ fn knock(setup: &Setup, processor: &Value, count: &Value) {
     let program = std::env::current_exe().unwrap_or_else(|_| "forebay".into());
     let mut command = Command::new(program);
     command.args(["debug-knock", &processor.to_string(), &count.to_string()]).arg(&setup.mountpoint);
-    if let Err(error) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-        tracing::warn!("cannot start a process that knocks: {error}");
+    match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        // Its end comes once it is served, which is later.
+        Ok(mut child) => drop(std::thread::Builder::new().spawn(move || child.wait())),
+        Err(error) => tracing::warn!("cannot start a process that knocks: {error}"),
     }
 }
 
