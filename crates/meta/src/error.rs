@@ -1,7 +1,8 @@
+use forebay_engine::EngineError;
 use forebay_format::FormatError;
 use forebay_types::{Ino, SubvolumeId};
 
-use crate::{engine::EngineError, log::LogError};
+use crate::log::LogError;
 
 /// Why an operation on the namespace did not take place. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -9,16 +9,11 @@
 
 mod blocks;
 mod cuts;
-mod embedded;
-mod engine;
 mod error;
 mod inode;
-mod journal_tail;
 mod log;
-mod memory;
 mod namespace;
 mod orphans;
-mod reserve;
 mod row_key;
 mod rows;
 mod segments;
@@ -26,12 +21,13 @@ mod tree;
 mod txn;
 
 pub use blocks::Placed;
-pub use embedded::{EmbeddedEngine, EngineFault, FrozenEngine};
-pub use engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 pub use error::MetaError;
+pub use forebay_engine::{
+    Batch, EmbeddedEngine, Engine, EngineError, EngineFault, FrozenEngine, MemoryEngine, Outcome, RowPage,
+    Writers,
+};
 pub use inode::{Inode, NewInode};
 pub use log::{Append, Log, LogError, Place, Urgency};
-pub use memory::MemoryEngine;
 pub use namespace::{
     Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewExtent, Piece, PieceSource, PlannedRow,
     Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot, WriteAttr,

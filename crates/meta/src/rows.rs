@@ -1,15 +1,12 @@
 //! Rows as they are now: what the engine has, under what it does not have yet.
 
+use forebay_engine::{Engine, EngineError, RowPage};
 use std::{collections::BTreeMap, hash::Hasher, ops::Bound, sync::Arc};
 
 use parking_lot::RwLock;
 use rustc_hash::FxHasher;
 
-use crate::{
-    engine::{Engine, EngineError, RowPage},
-    error::MetaError,
-    row_key::RowKey,
-};
+use crate::{error::MetaError, row_key::RowKey};
 
 /// A key and its value.
 pub(crate) type KeyedRow = (Vec<u8>, Vec<u8>);

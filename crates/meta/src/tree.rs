@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use forebay_engine::EngineError;
 use forebay_format::{
     key::{self, Item, VERSION_LEN},
     row::TOMBSTONE,
 };
 use forebay_types::{Generation, SubvolumeId};
 
-use crate::{
-    engine::EngineError,
-    rows::{Rows, successor},
-};
+use crate::rows::{Rows, successor};
 
 /// The subvolumes and generations that a view consists of, its own first, then what it was cloned from, and so on.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -50,7 +50,14 @@ fn meta(error: &MetaError) -> Errno {
         MetaError::NoSubvolume(_)
         | MetaError::Log(LogError::Failed(_))
         | MetaError::Engine(
-            EngineError::Locked { .. } | EngineError::Damaged { .. } | EngineError::Failed { .. },
+            EngineError::Locked { .. }
+            | EngineError::Damaged { .. }
+            | EngineError::Unreachable { .. }
+            | EngineError::Refused { .. }
+            | EngineError::Newer { .. }
+            | EngineError::Missing { .. }
+            | EngineError::Exists { .. }
+            | EngineError::Failed { .. },
         )
         | MetaError::Damaged { .. } => Errno::EIO,
     }

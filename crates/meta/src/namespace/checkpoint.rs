@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use forebay_engine::{Batch, EngineError, Outcome};
 use forebay_format::{
     key::Key,
     row::{AppliedRow, Row},
@@ -9,12 +10,8 @@ use forebay_format::{
 use forebay_types::Sequence;
 
 use super::Namespace;
-use crate::{
-    engine::{Batch, EngineError, Outcome},
-    error::MetaError,
-    rows::RowMap,
-};
 
+use crate::{error::MetaError, rows::RowMap};
 /// Rows on their way to the engine. Dropped before [`Checkpoint::store`] succeeded, they go back among the pending ones.
 pub struct Checkpoint<'a> {
     ns: &'a Namespace,

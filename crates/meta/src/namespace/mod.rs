@@ -20,6 +20,7 @@ use std::{
     },
 };
 
+use forebay_engine::{Batch, Engine, Outcome};
 use forebay_env::Clock;
 use forebay_format::{
     key::{self, Key},
@@ -42,7 +43,6 @@ pub use xattrs::SetXattr;
 
 use crate::{
     blocks::Placed,
-    engine::{Batch, Engine, Outcome},
     error::MetaError,
     inode::Inode,
     log::{Log, Urgency},

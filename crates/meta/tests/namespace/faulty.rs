@@ -32,6 +32,10 @@ impl Engine for FaultyEngine {
         self.inner.get(key)
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        self.inner.get_many(keys)
+    }
+
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         self.inner.scan(from, to, limit)
     }

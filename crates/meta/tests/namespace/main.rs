@@ -5,7 +5,6 @@ mod basics;
 mod checks;
 mod cuts;
 mod data_ops;
-mod engines;
 mod faulty;
 mod log;
 mod model;

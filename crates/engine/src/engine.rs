@@ -1,5 +1,7 @@
 use std::fmt::Debug;
 
+use crate::EngineError;
+
 /// A change of an engine's rows that takes effect whole or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Batch<'a> {
@@ -26,7 +28,7 @@ pub enum Outcome {
     Committed,
     /// A fence did not hold; nothing was changed.
     Fenced,
-    /// It may or may not be there: the caller reads a row that only this batch writes before it answers anybody.
+    /// It may be there, not be there, or still come: before the caller answers anybody it calls [`settle`](crate::settle).
     Unknown,
 }
 
@@ -39,39 +41,6 @@ pub enum Writers {
     Many,
 }
 
-/// An engine that could not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// Another process has it open.
-    #[error("the metadata engine in {place} is in use by another process")]
-    Locked {
-        /// Where it is.
-        place: String,
-    },
-    /// Its files are not what it wrote.
-    #[error("the metadata engine in {place} is damaged: {detail}; `forebay fsck` tells more")]
-    Damaged {
-        /// Where it is.
-        place: String,
-        /// What it found.
-        detail: String,
-    },
-    /// No space is left for it.
-    #[error("no space is left for the metadata engine in {place}")]
-    NoSpace {
-        /// Where it is.
-        place: String,
-    },
-    /// Anything else.
-    #[error("the metadata engine in {place} failed: {detail}")]
-    Failed {
-        /// Where it is.
-        place: String,
-        /// What it said.
-        detail: String,
-    },
-}
-
 /// Rows of a scan, in the order of their keys.
 #[derive(Clone, Debug, Default)]
 pub struct RowPage {
@@ -81,13 +50,26 @@ pub struct RowPage {
     pub more: bool,
 }
 
+/// Bytes that a key has at most: what the index of every engine takes.
+pub const KEY_MAX: usize = 1024;
+
 /// An ordered store of rows. It knows nothing of what they mean.
+///
+/// Keys are at most [`KEY_MAX`] bytes, any bytes, ordered as `memcmp` orders them; values are up to some MiB. Calls may be made from any
+/// number of threads and block; none may be made from inside an asynchronous runtime. A read sees every batch that was committed before it
+/// began, through whichever process.
 pub trait Engine: Send + Sync + Debug {
     /// The value of a row.
     ///
     /// # Errors
     /// [`EngineError`].
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
+
+    /// The values of several rows, in the order asked for: one round trip, one snapshot. A key may be asked for twice.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError>;
 
     /// At most `limit` rows from `from` on, below `to` (`None`: to the end). A page is one snapshot.
     ///
@@ -104,6 +86,6 @@ pub trait Engine: Send + Sync + Debug {
     /// How many may write at a time.
     fn writers(&self) -> Writers;
 
-    /// Bytes that it takes on disk.
+    /// Bytes that it takes on disk; 0 where that cannot be told.
     fn size_on_disk(&self) -> u64;
 }

@@ -7,7 +7,6 @@
 use std::{
     fs::File,
     io,
-    ops::Bound,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -15,13 +14,24 @@ use std::{
     },
 };
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::{Mutex, RwLock};
 
-use crate::{
-    engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers},
+use self::{
+    explain::explain,
+    frozen::{page, value, values},
     reserve::Reserve,
 };
+use crate::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
+
+mod explain;
+mod frozen;
+mod journal_tail;
+mod reserve;
+#[cfg(test)]
+mod tests;
+
+pub use frozen::FrozenEngine;
 
 const CACHE_BYTES: u64 = 32 << 20;
 const MEMTABLE_BYTES: u64 = 16 << 20;
@@ -96,7 +106,7 @@ impl std::fmt::Debug for EmbeddedEngine {
 impl Opened {
     fn open(dir: &Path) -> Result<Opened, EngineError> {
         let failed = |error| explain(dir, error);
-        crate::journal_tail::cut_torn_tail(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
+        journal_tail::cut_torn_tail(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
         make_lock_file(dir).map_err(|error| failed(fjall::Error::Io(error)))?;
         let database = Database::builder(dir)
             .cache_size(CACHE_BYTES)
@@ -310,115 +320,18 @@ impl EmbeddedEngine {
     }
 }
 
-/// The rows of an [`EmbeddedEngine`] at one moment. Takes no batches.
-pub struct FrozenEngine {
-    place: PathBuf,
-    rows: Keyspace,
-    snapshot: Snapshot,
-    _reader: Arc<()>,
-}
-
-impl std::fmt::Debug for FrozenEngine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FrozenEngine({})", self.place.display())
-    }
-}
-
-impl Engine for FrozenEngine {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        let value = self.snapshot.get(&self.rows, key).map_err(|error| explain(&self.place, error))?;
-        Ok(value.map(|value| value.to_vec()))
-    }
-
-    fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
-        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        let guards = self.snapshot.range::<&[u8], _>(&self.rows, (Bound::Included(from), end));
-        page(&self.place, guards, limit)
-    }
-
-    fn commit(&self, _: &Batch<'_>) -> Result<Outcome, EngineError> {
-        let detail = "rows of one moment do not change".to_owned();
-        Err(EngineError::Failed { place: self.place.display().to_string(), detail })
-    }
-
-    fn writers(&self) -> Writers {
-        Writers::One
-    }
-
-    fn size_on_disk(&self) -> u64 {
-        self.rows.disk_space()
-    }
-}
-
-fn page(place: &Path, guards: fjall::Iter, limit: usize) -> Result<RowPage, EngineError> {
-    let mut page = RowPage::default();
-    for guard in guards {
-        if page.rows.len() == limit {
-            page.more = true;
-            break;
-        }
-        let (key, value) = guard.into_inner().map_err(|error| explain(place, error))?;
-        page.rows.push((key.to_vec(), value.to_vec()));
-    }
-    Ok(page)
-}
-
-fn explain(place: &Path, error: fjall::Error) -> EngineError {
-    let place = place.display().to_string();
-    let io = |error: &io::Error, place: &String| {
-        is_full(error).then(|| EngineError::NoSpace { place: place.clone() })
-    };
-    match &error {
-        fjall::Error::Locked => EngineError::Locked { place },
-        fjall::Error::Io(source) => {
-            io(source, &place).unwrap_or_else(|| EngineError::Failed { place, detail: source.to_string() })
-        }
-        fjall::Error::Poisoned => EngineError::Failed {
-            place,
-            detail: "an earlier write failed, so it takes no more until it is opened again".into(),
-        },
-        fjall::Error::JournalRecovery(_)
-        | fjall::Error::InvalidVersion(_)
-        | fjall::Error::Decompress(_)
-        | fjall::Error::InvalidTrailer
-        | fjall::Error::InvalidTag(_)
-        | fjall::Error::Unrecoverable => EngineError::Damaged { place, detail: error.to_string() },
-        fjall::Error::Storage(inner) => explain_storage(place, inner),
-        _ => EngineError::Failed { place, detail: error.to_string() },
-    }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-fn explain_storage(place: String, error: &(dyn std::error::Error + 'static)) -> EngineError {
-    let mut cause = Some(error);
-    while let Some(inner) = cause {
-        if let Some(source) = inner.downcast_ref::<io::Error>() {
-            if is_full(source) {
-                return EngineError::NoSpace { place };
-            }
-            return EngineError::Failed { place, detail: source.to_string() };
-        }
-        cause = inner.source();
-    }
-    EngineError::Damaged { place, detail: error.to_string() }
-}
-
 impl Engine for EmbeddedEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.with(|opened| {
-            let value = opened.rows.get(key).map_err(|error| explain(&self.place, error))?;
-            Ok(value.map(|value| value.to_vec()))
-        })
+        self.with(|opened| value(&self.place, &opened.rows, &opened.database.snapshot(), key))
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        self.with(|opened| values(&self.place, &opened.rows, &opened.database.snapshot(), keys))
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
-        let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-        self.with(|opened| {
-            page(&self.place, opened.rows.range::<&[u8], _>((Bound::Included(from), end)), limit)
-        })
+        // Without a snapshot fjall's iterators see rows of a batch that is still being applied.
+        self.with(|opened| page(&self.place, &opened.rows, &opened.database.snapshot(), (from, to), limit))
     }
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
@@ -444,7 +357,3 @@ impl Engine for EmbeddedEngine {
         self.opened.read().as_ref().map_or(0, |opened| opened.rows.disk_space())
     }
 }
-
-#[cfg(test)]
-#[path = "embedded_tests.rs"]
-mod tests;

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::RwLock;
 
-use crate::engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
+use crate::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 
 /// An engine whose rows are gone with the process: for tests and for looking into a volume that was read from a bucket.
 #[derive(Debug, Default)]
@@ -13,8 +13,16 @@ impl Engine for MemoryEngine {
         Ok(self.0.read().get(key).cloned())
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        let rows = self.0.read();
+        Ok(keys.iter().map(|key| rows.get(*key).cloned()).collect())
+    }
+
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         let rows = self.0.read();
+        if to.is_some_and(|to| from >= to) {
+            return Ok(RowPage::default());
+        }
         let mut found =
             rows.range(from.to_vec()..).take_while(|(key, _)| to.is_none_or(|to| key.as_slice() < to));
         let page = found.by_ref().take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();

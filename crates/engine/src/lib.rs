@@ -1,0 +1,17 @@
+//! Ordered rows behind one narrow interface, and the engines that keep them. No engine knows what a row means.
+//!
+//! Guarantees: a batch takes effect whole or not at all; [`Outcome::Committed`] and [`Outcome::Fenced`] are said only when they are true, and
+//! whatever is not certain is [`Outcome::Unknown`]; an error of [`Engine::commit`] means that nothing was changed. Relies on: a server that
+//! keeps what it acknowledged.
+
+mod embedded;
+mod engine;
+mod error;
+mod memory;
+mod settle;
+
+pub use embedded::{EmbeddedEngine, EngineFault, FrozenEngine};
+pub use engine::{Batch, Engine, KEY_MAX, Outcome, RowPage, Writers};
+pub use error::EngineError;
+pub use memory::MemoryEngine;
+pub use settle::settle;

@@ -1,0 +1,6 @@
+//! What every engine promises, asked of each of them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod contract;
+mod embedded;
+mod memory;
