@@ -12,6 +12,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("engine", 1),
     ("env", 1),
     ("format", 1),
+    ("cluster", 1),
     ("object", 2),
     ("meta", 2),
     ("data", 2),

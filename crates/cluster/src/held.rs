@@ -1,0 +1,313 @@
+//! The leases that a client has, and until when they count.
+//!
+//! Guarantees: a client answers from memory only under a lease that the owner has given to nobody else meanwhile, whatever was lost, late or stopped. Relies
+//! on: clocks of client and owner differ in rate by less than a tenth; a lease is returned only when nothing is answered by it any more and the
+//! kernel has dropped what it had by it.
+//!
+//! An answer with a lease and the recall of that lease may be taken in in either order: stamps tell which of the two is later.
+
+use std::time::Duration;
+
+use forebay_types::{Epoch, Ino};
+use rustc_hash::FxHashMap;
+
+use crate::{Grant, Lease, Moment, Stamp, Terms};
+
+/// What a recall asks of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recalled {
+    /// It has no such lease (any more, or not yet: then the grant counts for nothing): the return is sent at once.
+    NotHeld,
+    /// What was changed is to be sent, and what the kernel keeps dropped; then [`HeldLeases::returned`].
+    GiveBack,
+    /// That is being done already.
+    UnderWay,
+}
+
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    stamp: Stamp,
+    /// What may be kept at most, once a recall came.
+    recalled: Option<Option<Lease>>,
+}
+
+/// The leases of one session.
+#[derive(Debug)]
+pub struct HeldLeases {
+    terms: Terms,
+    held: FxHashMap<Ino, Held>,
+    /// Of inodes without a lease: the last stamp that was recalled. Grants up to it count for nothing.
+    void: FxHashMap<Ino, Stamp>,
+    /// When the last request that was answered had been sent.
+    sent: Moment,
+    /// The term of the owner that knows of the leases.
+    epoch: Epoch,
+    /// Grants of an earlier term count for nothing.
+    valid_from: Epoch,
+}
+
+impl HeldLeases {
+    /// Those of a session that was begun with the owner of this epoch by a request sent at `sent`: none.
+    #[must_use]
+    pub fn new(terms: Terms, epoch: Epoch, sent: Moment) -> HeldLeases {
+        HeldLeases {
+            terms,
+            held: FxHashMap::default(),
+            void: FxHashMap::default(),
+            sent,
+            epoch,
+            valid_from: epoch,
+        }
+    }
+
+    /// A request that was sent at `sent` was answered by the owner.
+    pub fn heard(&mut self, sent: Moment) {
+        self.sent = self.sent.max(sent);
+    }
+
+    /// When the session ends for the client: from then on nothing is answered from memory, and nothing is sent under it.
+    #[must_use]
+    pub fn ends_at(&self) -> Moment {
+        self.sent + self.terms.session.saturating_sub(self.terms.margin)
+    }
+
+    /// An answer came with a lease. Returns whether it may be kept: else what came is good for this one answer.
+    pub fn granted(&mut self, Grant { ino, lease, stamp }: Grant) -> bool {
+        if stamp.epoch < self.valid_from || self.void.get(&ino).is_some_and(|void| *void >= stamp) {
+            return false;
+        }
+        match self.held.get_mut(&ino) {
+            Some(held) if held.stamp >= stamp => held.recalled.is_none(),
+            Some(held) => {
+                // A lease is granted anew only while no other session is in the way: an earlier recall has nothing to say of it.
+                *held = Held { lease, stamp, recalled: None };
+                true
+            }
+            None => {
+                self.void.remove(&ino);
+                self.held.insert(ino, Held { lease, stamp, recalled: None });
+                true
+            }
+        }
+    }
+
+    /// Whether something may be answered, or kept back, under this lease at `now`.
+    #[must_use]
+    pub fn has(&self, ino: Ino, lease: Lease, now: Moment) -> bool {
+        now < self.ends_at()
+            && self.held.get(&ino).is_some_and(|held| {
+                let most = held.recalled.map_or(Some(held.lease), |keep| keep.min(Some(held.lease)));
+                most >= Some(lease)
+            })
+    }
+
+    /// How long the kernel may keep what it is told of an inode at `now`: to the end of the session, nothing without a lease.
+    #[must_use]
+    pub fn lifetime(&self, ino: Ino, now: Moment) -> Duration {
+        if self.has(ino, Lease::Read, now) { self.ends_at().since(now) } else { Duration::ZERO }
+    }
+
+    /// The owner recalls the lease with this stamp. From now on [`HeldLeases::has`] says no to more than `keep`.
+    pub fn recall(&mut self, ino: Ino, keep: Option<Lease>, stamp: Stamp) -> Recalled {
+        match self.held.get_mut(&ino) {
+            Some(held) if held.stamp <= stamp => {
+                // A grant that only renewed the lease may still be on its way: it counts for nothing then.
+                held.stamp = stamp;
+                let before = held.recalled;
+                let least = before.map_or(keep, |before| before.min(keep));
+                held.recalled = Some(least);
+                if before == Some(least) { Recalled::UnderWay } else { Recalled::GiveBack }
+            }
+            Some(_) => Recalled::NotHeld,
+            None => {
+                // The grant is still on its way, or the lease was returned.
+                let void = self.void.entry(ino).or_default();
+                *void = stamp.max(*void);
+                Recalled::NotHeld
+            }
+        }
+    }
+
+    /// All that a recall asked for is done: returns the stamp and what is kept, to be told to the owner. `None` where nothing was recalled.
+    pub fn returned(&mut self, ino: Ino) -> Option<(Stamp, Option<Lease>)> {
+        let held = self.held.get_mut(&ino)?;
+        let kept = held.recalled?.min(Some(held.lease));
+        let stamp = held.stamp;
+        match kept {
+            Some(kept) => (held.lease, held.recalled) = (kept, None),
+            None => {
+                self.held.remove(&ino);
+                let void = self.void.entry(ino).or_default();
+                *void = stamp.max(*void);
+            }
+        }
+        Some((stamp, kept))
+    }
+
+    /// No request is under way: no grant that was recalled can still come.
+    pub fn nothing_under_way(&mut self) {
+        self.void.clear();
+    }
+
+    /// All leases, in the order of the inodes, to be reclaimed from the owner of this epoch; asked until it has answered. Those that are being given
+    /// back are among them: what was changed under them may not have been sent. From now on grants of earlier owners count for
+    /// nothing: the new one is not told of them.
+    pub fn to_reclaim(&mut self, epoch: Epoch) -> Vec<(Ino, Lease)> {
+        self.valid_from = self.valid_from.max(epoch);
+        let mut all: Vec<(Ino, Lease)> = self.held.iter().map(|(ino, held)| (*ino, held.lease)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The owner's term that the leases are of.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The owner of this epoch has granted these again, and no others. What is kept of inodes without a lease is to be dropped.
+    pub fn reclaimed(&mut self, epoch: Epoch, given: &[Grant]) {
+        (self.epoch, self.valid_from) = (epoch, epoch);
+        self.void.retain(|_, void| void.epoch >= epoch);
+        let mut before = std::mem::take(&mut self.held);
+        for Grant { ino, lease, stamp } in given {
+            // The new owner may have recalled it before its answer was taken in.
+            if self.void.get(ino).is_some_and(|void| void >= stamp) {
+                continue;
+            }
+            let recalled = before.remove(ino).filter(|held| held.stamp >= *stamp);
+            let held = recalled.unwrap_or(Held { lease: *lease, stamp: *stamp, recalled: None });
+            self.held.insert(*ino, held);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino(5);
+
+    fn seconds(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000_000)
+    }
+
+    fn stamp(number: u64) -> Stamp {
+        Stamp { epoch: Epoch(1), number }
+    }
+
+    fn grant(ino: Ino, lease: Lease, number: u64) -> Grant {
+        Grant { ino, lease, stamp: stamp(number) }
+    }
+
+    fn none() -> HeldLeases {
+        HeldLeases::new(Terms::default(), Epoch(1), seconds(0))
+    }
+
+    #[test]
+    fn a_lease_counts_until_the_session_ends() {
+        let mut leases = none();
+        assert!(leases.granted(grant(INO, Lease::Read, 1)));
+        assert!(leases.has(INO, Lease::Read, seconds(8)));
+        assert!(!leases.has(INO, Lease::Write, seconds(8)));
+        assert_eq!(leases.lifetime(INO, seconds(8)), Duration::from_secs(1));
+        assert!(!leases.has(INO, Lease::Read, seconds(9)));
+        assert_eq!(leases.lifetime(INO, seconds(9)), Duration::ZERO);
+        leases.heard(seconds(5));
+        leases.heard(seconds(3));
+        assert!(leases.has(INO, Lease::Read, seconds(13)));
+        assert!(!leases.has(INO, Lease::Read, seconds(14)));
+    }
+
+    #[test]
+    fn a_recall_counts_at_once() {
+        let mut leases = none();
+        leases.granted(grant(INO, Lease::Write, 1));
+        assert_eq!(leases.recall(INO, Some(Lease::Read), stamp(1)), Recalled::GiveBack);
+        assert!(!leases.has(INO, Lease::Write, seconds(0)));
+        assert!(leases.has(INO, Lease::Read, seconds(0)));
+        assert_eq!(leases.recall(INO, Some(Lease::Read), stamp(1)), Recalled::UnderWay);
+        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::GiveBack, "more is asked for");
+        assert!(!leases.has(INO, Lease::Read, seconds(0)));
+        assert_eq!(leases.returned(INO), Some((stamp(1), None)));
+        assert_eq!(leases.returned(INO), None);
+        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::NotHeld);
+    }
+
+    #[test]
+    fn what_is_kept_can_be_recalled_too() {
+        let mut leases = none();
+        leases.granted(grant(INO, Lease::Write, 1));
+        leases.recall(INO, Some(Lease::Read), stamp(1));
+        assert_eq!(leases.returned(INO), Some((stamp(1), Some(Lease::Read))));
+        assert!(leases.has(INO, Lease::Read, seconds(0)));
+        assert!(!leases.has(INO, Lease::Write, seconds(0)));
+        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::GiveBack);
+    }
+
+    #[test]
+    fn a_recall_that_overtakes_its_grant_voids_it() {
+        let mut leases = none();
+        assert_eq!(leases.recall(INO, None, stamp(4)), Recalled::NotHeld);
+        assert!(!leases.granted(grant(INO, Lease::Read, 4)));
+        assert!(!leases.granted(grant(INO, Lease::Read, 3)));
+        assert!(!leases.has(INO, Lease::Read, seconds(0)));
+        assert!(leases.granted(grant(INO, Lease::Read, 5)), "a later one counts");
+        assert_eq!(
+            leases.recall(INO, None, stamp(4)),
+            Recalled::NotHeld,
+            "and is not meant by an old recall"
+        );
+        assert!(leases.has(INO, Lease::Read, seconds(0)));
+    }
+
+    #[test]
+    fn a_recall_of_a_later_grant_takes_the_earlier_one_along() {
+        let mut leases = none();
+        leases.granted(grant(INO, Lease::Write, 1));
+        assert_eq!(
+            leases.recall(INO, None, stamp(2)),
+            Recalled::GiveBack,
+            "what was kept back under it is to be sent"
+        );
+        assert!(!leases.has(INO, Lease::Read, seconds(0)));
+        assert!(!leases.granted(grant(INO, Lease::Write, 2)));
+        assert_eq!(leases.returned(INO), Some((stamp(2), None)));
+        assert!(!leases.granted(grant(INO, Lease::Write, 2)));
+    }
+
+    #[test]
+    fn only_what_was_given_again_survives_a_takeover() {
+        let mut leases = none();
+        leases.granted(grant(INO, Lease::Read, 1));
+        leases.granted(grant(Ino(6), Lease::Write, 2));
+        leases.recall(Ino(6), None, stamp(2));
+        assert_eq!(leases.to_reclaim(Epoch(2)), [(INO, Lease::Read), (Ino(6), Lease::Write)]);
+        assert!(!leases.granted(grant(Ino(8), Lease::Read, 4)), "the new owner was not told of it");
+        let again = Grant { ino: INO, lease: Lease::Read, stamp: Stamp { epoch: Epoch(2), number: 1 } };
+        leases.reclaimed(Epoch(2), &[again]);
+        assert!(leases.has(INO, Lease::Read, seconds(0)));
+        assert!(!leases.has(Ino(6), Lease::Read, seconds(0)));
+        assert!(!leases.granted(grant(Ino(6), Lease::Read, 9)), "an answer of the former owner");
+        assert_eq!(leases.recall(INO, None, stamp(9)), Recalled::NotHeld, "and its recall");
+    }
+
+    #[test]
+    fn a_recall_that_overtakes_the_answer_to_a_reclaim_counts() {
+        let of_two = |number| Stamp { epoch: Epoch(2), number };
+        let mut leases = none();
+        leases.granted(grant(INO, Lease::Write, 1));
+        leases.granted(grant(Ino(6), Lease::Write, 2));
+        assert_eq!(leases.recall(INO, None, of_two(1)), Recalled::GiveBack);
+        assert_eq!(leases.returned(INO), Some((of_two(1), None)));
+        assert_eq!(leases.recall(Ino(6), None, of_two(2)), Recalled::GiveBack);
+        let given = [INO, Ino(6)].into_iter().zip(1..);
+        let given: Vec<Grant> =
+            given.map(|(ino, number)| Grant { ino, lease: Lease::Write, stamp: of_two(number) }).collect();
+        leases.reclaimed(Epoch(2), &given);
+        assert!(!leases.has(INO, Lease::Read, seconds(0)), "it was returned");
+        assert!(!leases.has(Ino(6), Lease::Read, seconds(0)), "it is being given back");
+        assert_eq!(leases.returned(Ino(6)), Some((of_two(2), None)));
+    }
+}

@@ -1,0 +1,176 @@
+use super::*;
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+const C: SessionId = SessionId(3);
+const DIR: Ino = Ino(10);
+const FILE: Ino = Ino(11);
+
+fn reads(ino: Ino) -> Need {
+    Need { ino, access: Access::Read }
+}
+
+fn writes(ino: Ino) -> Need {
+    Need { ino, access: Access::Write }
+}
+
+fn runs(id: u64) -> Effect {
+    Effect::Run(RequestId(id))
+}
+
+/// Gives `session` a lease that nobody is in the way of, and returns its stamp.
+fn give(table: &mut LeaseTable, id: u64, session: SessionId, ino: Ino, lease: Lease) -> Stamp {
+    let need = Need { ino, access: lease.access() };
+    assert_eq!(table.arrive(RequestId(id), session, &[need]), [runs(id)]);
+    let (given, effects) = table.done(RequestId(id), &[(ino, lease)]);
+    assert_eq!(effects, []);
+    assert_eq!(given.len(), 1);
+    given[0].stamp
+}
+
+#[test]
+fn readers_share_and_a_change_waits_for_them() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let of_a = give(&mut table, 1, A, DIR, Lease::Read);
+    let of_b = give(&mut table, 2, B, DIR, Lease::Read);
+    let recall = |session, stamp| Effect::Recall { session, ino: DIR, keep: None, stamp };
+    assert_eq!(table.arrive(RequestId(3), C, &[writes(DIR)]), [recall(A, of_a), recall(B, of_b)]);
+    assert_eq!(table.outstanding(A), [recall(A, of_a)]);
+    assert_eq!(table.returned(A, DIR, of_a, None), []);
+    assert_eq!(table.returned(B, DIR, of_b, None), [runs(3)]);
+    assert_eq!(table.done(RequestId(3), &[]), (vec![], vec![]));
+}
+
+#[test]
+fn a_sessions_own_lease_is_not_in_its_way() {
+    let mut table = LeaseTable::new(Epoch(1));
+    give(&mut table, 1, A, DIR, Lease::Read);
+    assert_eq!(table.arrive(RequestId(2), A, &[writes(DIR)]), [runs(2)]);
+    let (given, _) = table.done(RequestId(2), &[(DIR, Lease::Read)]);
+    assert_eq!(given.len(), 1);
+    assert_eq!(table.lease(A, DIR), Some(Lease::Read));
+}
+
+#[test]
+fn a_writer_keeps_what_a_reader_leaves() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let stamp = give(&mut table, 1, A, FILE, Lease::Write);
+    let down = Effect::Recall { session: A, ino: FILE, keep: Some(Lease::Read), stamp };
+    assert_eq!(table.arrive(RequestId(2), B, &[reads(FILE)]), [down]);
+    let gone = Effect::Recall { session: A, ino: FILE, keep: None, stamp };
+    assert_eq!(table.arrive(RequestId(3), C, &[writes(FILE)]), [gone], "a stronger need recalls more");
+    assert_eq!(table.returned(A, FILE, stamp, Some(Lease::Read)), [runs(2)]);
+    assert_eq!(table.lease(A, FILE), Some(Lease::Read));
+    assert_eq!(table.outstanding(A), [gone]);
+    assert_eq!(table.done(RequestId(2), &[(FILE, Lease::Read)]).0, [], "somebody waits to change it");
+    assert_eq!(table.returned(A, FILE, stamp, None), [runs(3)]);
+}
+
+#[test]
+fn what_was_kept_back_is_sent_before_those_who_wait_for_it() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let stamp = give(&mut table, 1, A, FILE, Lease::Write);
+    assert_eq!(table.arrive(RequestId(2), B, &[reads(FILE)]).len(), 1, "a recall");
+    assert_eq!(
+        table.arrive(RequestId(3), A, &[writes(FILE), writes(DIR)]),
+        [],
+        "more than what was kept back"
+    );
+    assert_eq!(table.arrive(RequestId(4), A, &[writes(FILE)]), [runs(4)]);
+    assert_eq!(table.arrive(RequestId(5), A, &[writes(FILE)]), [], "one after the other");
+    assert_eq!(table.done(RequestId(4), &[]).1, [runs(5)]);
+    assert_eq!(table.done(RequestId(5), &[]).1, []);
+    assert_eq!(table.returned(A, FILE, stamp, Some(Lease::Read)), [runs(2)]);
+}
+
+#[test]
+fn requests_that_conflict_run_in_their_order() {
+    let mut table = LeaseTable::new(Epoch(1));
+    assert_eq!(table.arrive(RequestId(1), A, &[writes(DIR), writes(FILE)]), [runs(1)]);
+    assert_eq!(table.arrive(RequestId(2), B, &[writes(FILE)]), []);
+    assert_eq!(table.arrive(RequestId(3), C, &[reads(FILE)]), []);
+    assert_eq!(table.arrive(RequestId(4), C, &[reads(FILE)]), []);
+    assert_eq!(table.arrive(RequestId(5), A, &[reads(Ino(99))]), [runs(5)]);
+    assert_eq!(table.done(RequestId(1), &[]).1, [runs(2)]);
+    assert_eq!(table.done(RequestId(2), &[]).1, [runs(3), runs(4)], "readers together");
+    assert_eq!(table.requests(), 3);
+}
+
+#[test]
+fn two_that_recall_each_other_both_get_on() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let of_a = give(&mut table, 1, A, DIR, Lease::Read);
+    let of_b = give(&mut table, 2, B, DIR, Lease::Read);
+    let recall = |session, stamp| Effect::Recall { session, ino: DIR, keep: None, stamp };
+    assert_eq!(table.arrive(RequestId(3), A, &[writes(DIR)]), [recall(B, of_b)]);
+    assert_eq!(table.arrive(RequestId(4), B, &[writes(DIR)]), [recall(A, of_a)]);
+    // B returns its lease although a request of its own waits.
+    assert_eq!(table.returned(B, DIR, of_b, None), [runs(3)]);
+    assert_eq!(table.returned(A, DIR, of_a, None), []);
+    assert_eq!(table.done(RequestId(3), &[(DIR, Lease::Read)]), (vec![], vec![runs(4)]));
+    assert_eq!(table.done(RequestId(4), &[(DIR, Lease::Read)]).0.len(), 1);
+}
+
+#[test]
+fn a_request_that_needs_more_begins_again() {
+    let mut table = LeaseTable::new(Epoch(1));
+    assert_eq!(table.arrive(RequestId(1), A, &[reads(DIR)]), [runs(1)]);
+    assert_eq!(table.arrive(RequestId(2), B, &[writes(DIR)]), []);
+    assert_eq!(table.again(RequestId(1), &[reads(DIR), reads(FILE)]), [runs(2)], "others go first");
+    assert_eq!(table.done(RequestId(2), &[]).1, [runs(1)]);
+}
+
+#[test]
+fn the_end_of_a_session_lets_others_on() {
+    let mut table = LeaseTable::new(Epoch(1));
+    give(&mut table, 1, A, DIR, Lease::Write);
+    assert_eq!(table.arrive(RequestId(2), B, &[writes(DIR), writes(FILE)]).len(), 1);
+    assert_eq!(table.arrive(RequestId(3), C, &[reads(FILE)]), []);
+    assert_eq!(table.end(B), [runs(3)], "its requests are gone");
+    assert_eq!(table.arrive(RequestId(4), C, &[reads(DIR)]).len(), 0, "told already");
+    assert_eq!(table.end(A), [runs(4)]);
+    assert_eq!(table.lease(A, DIR), None);
+}
+
+#[test]
+fn an_old_return_is_not_taken_for_a_new_lease() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let first = give(&mut table, 1, A, DIR, Lease::Read);
+    let second = give(&mut table, 2, A, DIR, Lease::Read);
+    assert!(second > first);
+    assert_eq!(table.returned(A, DIR, first, None), []);
+    assert_eq!(table.lease(A, DIR), Some(Lease::Read));
+}
+
+#[test]
+fn after_a_takeover_nothing_changes_until_all_have_reclaimed() {
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A, B], &[(A, FILE)]);
+    assert_eq!(table.arrive(RequestId(1), C, &[reads(DIR)]), [runs(1)]);
+    assert_eq!(table.done(RequestId(1), &[(DIR, Lease::Write)]).0, [], "nobody gets it");
+    let first = table.arrive(RequestId(2), C, &[reads(FILE)]);
+    assert!(matches!(first[..], [Effect::Recall { session: A, ino: FILE, keep: Some(Lease::Read), .. }]));
+    assert_eq!(table.arrive(RequestId(3), C, &[writes(DIR)]), []);
+    // A has written its changes back before, and has only a lease to read left.
+    let (given, effects) = table.reclaim(A, &[(DIR, Lease::Read), (Ino(50), Lease::Write)]);
+    assert_eq!(given.iter().map(|given| (given.ino, given.lease)).collect::<Vec<_>>(), [(DIR, Lease::Read)]);
+    assert!(effects.contains(&runs(2)));
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::Recall { session: A, ino: DIR, .. }))
+            || !table.outstanding(A).is_empty()
+    );
+    let last = table.end(B);
+    assert_eq!(last, [], "A's lease is still in the way");
+    let stamp = given[0].stamp;
+    assert_eq!(table.returned(A, DIR, stamp, None), [runs(3)]);
+    assert!(!table.recovers());
+}
+
+#[test]
+fn a_lease_given_to_somebody_else_cannot_be_reclaimed() {
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A], &[]);
+    give(&mut table, 1, C, DIR, Lease::Read);
+    let (given, _) = table.reclaim(A, &[(DIR, Lease::Read), (FILE, Lease::Write)]);
+    assert_eq!(given.len(), 1, "a lease to write was in no row");
+    assert_eq!(table.reclaim(A, &[]), (given, vec![]), "the answer was lost");
+    assert!(!table.must_reclaim(A));
+}

@@ -1,0 +1,84 @@
+//! What goes wrong in a world, and mistakes that are made in it on purpose.
+
+use rand::{Rng, RngExt};
+
+use crate::{
+    messages::Node,
+    world::{CLIENTS, MILLISECOND, SECOND, SERVERS},
+};
+
+/// A mistake in a server or a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// The engine does not look at the fence.
+    NoFence,
+    /// A request is carried out before the leases in its way are returned.
+    NoRecall,
+    /// What a slot answered is not stored.
+    NoRetryRow,
+    /// Answers do not wait for the commit.
+    ReplyBeforeCommit,
+    /// A recalled lease is returned, and the kernel keeps what it has.
+    StaleKernel,
+    /// A lease is returned before what was changed under it is sent.
+    FlushAfterReturn,
+    /// An owner looks things up although another may have taken over.
+    ServesTooLong,
+    /// A client goes by its leases although its session may have ended.
+    KeepsTooLong,
+    /// A new owner changes things before leases to read were reclaimed.
+    NoGrace,
+    /// Leases to write are in no row.
+    NoWriteRow,
+}
+
+impl Planted {
+    pub const ALL: &[Planted] = &[
+        Planted::NoFence,
+        Planted::NoRecall,
+        Planted::NoRetryRow,
+        Planted::ReplyBeforeCommit,
+        Planted::StaleKernel,
+        Planted::FlushAfterReturn,
+        Planted::ServesTooLong,
+        Planted::KeepsTooLong,
+        Planted::NoGrace,
+        Planted::NoWriteRow,
+    ];
+}
+
+/// Something that happens to a world.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// A process dies, and its successor begins at once.
+    Crash(Node),
+    /// A process stands still for this long.
+    Pause(Node, u64),
+    /// Two processes do not reach each other for this long.
+    Cut(Node, Node, u64),
+    /// A process reaches nobody for this long.
+    Isolate(Node, u64),
+    /// The engine takes and gives nothing for this long.
+    EngineAway(u64),
+    /// A server stops in order.
+    Stop(usize),
+}
+
+impl Fault {
+    pub fn draw(rng: &mut impl Rng) -> Fault {
+        let server = Node::Server(rng.random_range(0..SERVERS));
+        let client = Node::Client(rng.random_range(0..CLIENTS));
+        let either = if rng.random_bool(0.5) { server } else { client };
+        let long = rng.random_range(200 * MILLISECOND..16 * SECOND);
+        match rng.random_range(0..12) {
+            0 | 1 => Fault::Crash(server),
+            2 => Fault::Crash(client),
+            3 | 4 => Fault::Pause(server, long / 2),
+            5 | 6 => Fault::Pause(client, long),
+            7 => Fault::Cut(client, server, long),
+            8 | 9 => Fault::Isolate(either, long),
+            10 => Fault::EngineAway(long / 4),
+            _ => Fault::Stop(rng.random_range(0..SERVERS)),
+        }
+    }
+}

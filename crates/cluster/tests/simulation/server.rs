@@ -1,0 +1,141 @@
+//! A server: it stands by or owns the volume.
+
+use std::time::Duration;
+
+use forebay_cluster::{Moment, Ownership, ServerId};
+
+use crate::{
+    engine::{Call, Reply},
+    messages::{Message, Node},
+    owner::Owner,
+    world::{Context, terms},
+};
+
+const POLL: Duration = Duration::from_millis(500);
+/// After which a call to the engine counts as lost.
+const LOST_AFTER: Duration = Duration::from_millis(600);
+
+#[derive(Debug)]
+pub struct Server {
+    ownership: Ownership,
+    owner: Option<Owner>,
+    /// When the engine was last asked, and whether an answer is awaited.
+    asked: Option<Moment>,
+    awaits: bool,
+    /// When the claim under way was begun.
+    claimed: Moment,
+}
+
+impl Server {
+    pub fn new(at: usize, life: u64) -> Server {
+        let mut id = [0; 16];
+        id[0] = at as u8;
+        id[8..].copy_from_slice(&life.to_be_bytes());
+        Server {
+            ownership: Ownership::new(ServerId(id), at.to_string(), terms()),
+            owner: None,
+            asked: None,
+            awaits: false,
+            claimed: Moment(0),
+        }
+    }
+
+    pub fn tick(&mut self, context: &mut Context<'_>) {
+        let now = context.clock;
+        let since = self.asked.map_or(Duration::MAX, |asked| now.since(asked));
+        match &mut self.owner {
+            Some(owner) => {
+                owner.tick(&mut self.ownership, context);
+                let due = owner.has_pending() || self.ownership.beat_at().is_none_or(|at| at <= now);
+                if (due && !self.awaits) || since >= LOST_AFTER && self.awaits {
+                    self.commit(context);
+                }
+            }
+            None if since >= if self.awaits { LOST_AFTER } else { POLL } => {
+                self.ask(Call::ReadFence, context)
+            }
+            None => {}
+        }
+    }
+
+    fn ask(&mut self, call: Call, context: &mut Context<'_>) {
+        (self.asked, self.awaits) = (Some(context.clock), true);
+        context.call(call);
+    }
+
+    fn commit(&mut self, context: &mut Context<'_>) {
+        let Some(owner) = &mut self.owner else { return };
+        let Some(claim) = self.ownership.begin(context.clock) else { return };
+        let rows = owner.batch();
+        self.ask(Call::Commit { claim, rows, takes: false }, context);
+    }
+
+    pub fn answered(&mut self, reply: Reply, context: &mut Context<'_>) {
+        let now = context.clock;
+        match reply {
+            Reply::Fence(found) if self.owner.is_none() => {
+                self.awaits = false;
+                if let Some(claim) = self.ownership.saw(found, now) {
+                    self.claimed = now;
+                    self.ask(Call::Commit { claim, rows: Vec::new(), takes: true }, context);
+                }
+            }
+            Reply::Committed(claim, Some(rows)) if self.owner.is_none() => {
+                self.awaits = false;
+                let epoch = claim.fence.epoch;
+                self.ownership.claimed(claim, self.claimed);
+                self.owner = Some(Owner::load(epoch, &rows, context));
+            }
+            Reply::Committed(claim, None) if self.is_under_way(&claim, now) => self.committed(context),
+            Reply::Fenced(claim, found) if self.is_under_way(&claim, now) => {
+                if self.ownership.fenced(found, now) {
+                    self.committed(context);
+                } else {
+                    (self.owner, self.awaits) = (None, false);
+                }
+            }
+            Reply::Fenced(..) if self.owner.is_none() => self.awaits = false,
+            _ => {}
+        }
+    }
+
+    /// Whether an answer is about the batch under way, and not about one that was asked for twice.
+    fn is_under_way(&mut self, claim: &forebay_cluster::Claim, now: Moment) -> bool {
+        self.awaits && self.owner.is_some() && self.ownership.begin(now).as_ref() == Some(claim)
+    }
+
+    fn committed(&mut self, context: &mut Context<'_>) {
+        self.awaits = false;
+        self.ownership.committed();
+        if let Some(owner) = &mut self.owner {
+            owner.committed(&mut self.ownership, context);
+            if owner.has_pending() {
+                self.commit(context);
+            }
+        }
+    }
+
+    /// Gives the volume up, if nothing is to be committed.
+    pub fn stop(&mut self, context: &mut Context<'_>) {
+        let ready = self.owner.as_ref().is_some_and(|owner| !owner.has_pending()) && !self.awaits;
+        if let Some(claim) = ready.then(|| self.ownership.give_up()).flatten() {
+            self.owner = None;
+            self.ask(Call::Commit { claim, rows: Vec::new(), takes: false }, context);
+        }
+    }
+
+    pub fn message(&mut self, from: Node, message: Message, context: &mut Context<'_>) {
+        match &mut self.owner {
+            Some(owner) => {
+                owner.message(message, &mut self.ownership, context);
+                if owner.has_pending() && !self.awaits {
+                    self.commit(context);
+                }
+            }
+            None => {
+                let owner = self.ownership.other_owner().and_then(|fence| fence.address.parse().ok());
+                context.send(from, Message::NotOwner { owner });
+            }
+        }
+    }
+}
