@@ -23,16 +23,17 @@ use std::sync::atomic::Ordering;
 
 use forebay_fuse::SessionOptions;
 use forebay_fuse::flags::{Capabilities, OpenFlags};
-use support::probe::Probe;
+use support::probe::{Probe, policy_in};
 use support::{Mounted, uring_exists, wait_until};
 
-/// Threads that serve a processor's queue.
-fn ring_threads() -> usize {
+/// Threads that serve a processor's queue, by their directories in `/proc`.
+fn ring_threads() -> Vec<String> {
     let own = |entry: std::io::Result<fs::DirEntry>| {
-        let comm = fs::read_to_string(entry.ok()?.path().join("comm")).ok()?;
-        comm.starts_with("fuse-").then_some(())
+        let path = entry.ok()?.path();
+        let comm = fs::read_to_string(path.join("comm")).ok()?;
+        comm.starts_with("fuse-").then(|| path.display().to_string())
     };
-    fs::read_dir("/proc/self/task").unwrap().filter_map(own).count()
+    fs::read_dir("/proc/self/task").unwrap().filter_map(own).collect()
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn requests_travel_over_rings() {
     assert_eq!(fs::metadata(mounted.at("file")).unwrap().len(), 5);
     let agreed = mounted.fs.agreed.lock().unwrap();
     assert_eq!(agreed.capabilities.contains(Capabilities::OVER_IO_URING), uring_exists());
-    assert_eq!(ring_threads() > 0, uring_exists());
+    assert_eq!(!ring_threads().is_empty(), uring_exists());
     mounted.finish();
 }
 
@@ -82,8 +83,32 @@ fn more_requests_wait_on_one_processor_than_it_has_entries() {
     mounted.finish();
 }
 
+/// Who is sent to and fro is answered under the idle policy, and nothing else happens under it.
+#[test]
+fn a_caller_is_kept_on_its_processor() {
+    const SCHED_IDLE: u32 = 5;
+    let mounted = Mounted::new(Probe::of_size(5));
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let idle = || {
+        let policy = |thread: &String| policy_in(&format!("{thread}/stat"));
+        ring_threads().iter().filter(|thread| policy(thread) == Some(SCHED_IDLE)).count()
+    };
+    let ask = |processor| {
+        on_processor(processor);
+        assert!(fs::metadata(mounted.at("absent")).is_err());
+    };
+    (0..4).for_each(|_| (0..2).for_each(|processor| ask(processor % processors)));
+    assert_eq!(idle() > 0, uring_exists() && processors > 1);
+    assert_eq!(*mounted.fs.policies.lock(), [0].into());
+    mounted.finish();
+}
+
 fn on_the_first_processor() {
+    on_processor(0);
+}
+
+fn on_processor(processor: usize) {
     let mut only = rustix::thread::CpuSet::new();
-    only.set(0);
+    only.set(processor);
     rustix::thread::sched_setaffinity(None, &only).unwrap();
 }

@@ -105,6 +105,11 @@ impl Slot {
         Header::decode(self.memory.bytes().get(..OP_IN).unwrap_or_default())
     }
 
+    /// The thread that made the request; 0 where none waits for it.
+    pub(crate) fn caller(&self) -> u32 {
+        self.header().map_or(0, |header| header.pid)
+    }
+
     /// The request apart, by its header.
     pub(crate) fn parts(
         &self,

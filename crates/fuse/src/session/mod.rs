@@ -1,8 +1,10 @@
 //! A mounted file system and the threads that serve it: begun and ended in [`run`], by `/dev/fuse` in [`workers`], over io_uring in
 //! [`queue`]; stopped between two requests by [`pause`], and gone on with, here or in another process, by [`handover`].
 
+mod deference;
 mod handover;
 mod pause;
+mod policy;
 mod processors;
 mod queue;
 mod run;

@@ -24,7 +24,9 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 use rustix::process::Pid;
 
+use super::deference::Deference;
 use super::pause::{Knock, Pause};
+use super::policy::Policy;
 use super::processors::{is_online, pin};
 use super::wake;
 use crate::device::Device;
@@ -98,6 +100,7 @@ struct Queue<F: ?Sized> {
     abandoned: AtomicBool,
     /// The file that an operation was last asked for.
     file: AtomicU64,
+    deference: Deference,
     state: Mutex<State>,
     changed: Condvar,
     gate: Arc<Gate>,
@@ -197,6 +200,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         pin(self.number);
         let mut ring = Ring::new(&self.device, self.number)?;
         let mut reply = Reply::default();
+        let (mut policy, mut answer_as) = (Policy::Normal, Policy::Normal);
         let mut turn = match begin {
             Begin::Entry => Turn::Register,
             Begin::Returned => self.park(),
@@ -214,7 +218,10 @@ impl<F: Filesystem + ?Sized> Queue<F> {
                     turn = self.serve(slot, &mut reply).map_or_else(|| self.park(), Turn::Commit);
                     continue;
                 }
-                Turn::Commit(slot) => ring.commit(slot),
+                Turn::Commit(slot) => {
+                    self.deference.take_on(&mut policy, answer_as);
+                    ring.commit(slot);
+                }
                 Turn::End => return Ok(self.why()),
             }
             self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -229,6 +236,9 @@ impl<F: Filesystem + ?Sized> Queue<F> {
                     return Ok(Why::Paused);
                 }
                 Event::Request(slot) => {
+                    let defers = self.deference.took(slot.caller(), self.number);
+                    answer_as = if defers { Policy::Idle } else { Policy::Normal };
+                    self.deference.take_on(&mut policy, Policy::Normal);
                     if was_last {
                         self.reinforce();
                     }

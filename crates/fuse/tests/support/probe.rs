@@ -1,5 +1,6 @@
 //! A file system of one file, `file`, whose operations can be watched, blocked and made to fail.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -27,8 +28,17 @@ pub struct Probe {
     pub pieces: Mutex<Vec<Bytes>>,
     /// What was agreed when it began.
     pub agreed: Mutex<Option<Agreed>>,
+    /// The scheduling policies that lookups ran under.
+    pub policies: Mutex<BTreeSet<u32>>,
     blocked: Mutex<bool>,
     released: Condvar,
+}
+
+/// The scheduling policy of a thread, by its `stat` file; `None` if it is gone.
+pub fn policy_in(stat: &str) -> Option<u32> {
+    let stat = std::fs::read_to_string(stat).ok()?;
+    // The name, in brackets, may have spaces; the policy is the 39th field after it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(38)?.parse().ok()
 }
 
 impl Probe {
@@ -76,6 +86,7 @@ impl Filesystem for Probe {
 
     fn lookup(&self, req: &Request, _parent: u64, name: &[u8]) -> Result<Entry, Errno> {
         *self.last_request.lock() = Some(*req);
+        self.policies.lock().extend(policy_in("/proc/thread-self/stat"));
         match name {
             b"file" => {
                 self.lookups[0].fetch_add(1, Ordering::SeqCst);

@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::dispatch::Dispatcher;
 use crate::fs::Filesystem;
 use crate::ring::Slot;
+use crate::session::deference::{Callers, Deference};
 use crate::session::pause::{Knock, Part, PartState, PauseError};
 use crate::session::processors::{is_online, may_run_on, possible};
 
@@ -86,6 +87,7 @@ impl<F: Filesystem + ?Sized> Queues<F> {
     ) -> (Queues<F>, Vec<Vec<Slot>>) {
         let plan = Arc::new(plan);
         let gate = Arc::new(Gate::default());
+        let callers = Arc::new(Callers::default());
         let queue = |number: usize, nudges| {
             Arc::new(Queue {
                 dispatcher: Arc::clone(dispatcher),
@@ -98,6 +100,7 @@ impl<F: Filesystem + ?Sized> Queues<F> {
                 sent: AtomicU64::new(0),
                 abandoned: AtomicBool::new(false),
                 file: AtomicU64::new(0),
+                deference: Deference::new(Arc::clone(&callers)),
                 state: Mutex::default(),
                 changed: Condvar::new(),
                 gate: Arc::clone(&gate),
