@@ -133,6 +133,8 @@ pub struct LeaseTable {
     /// Inodes of each session's leases.
     held: FxHashMap<SessionId, FxHashSet<Ino>>,
     last: Stamp,
+    /// Leases to write that were given (true) or are gone, since that was asked for.
+    write_changes: Vec<(SessionId, Ino, bool)>,
     /// Sessions of the former owner that have not yet said which leases to read they have: they may have any.
     unreclaimed: FxHashSet<SessionId>,
 }
@@ -146,6 +148,7 @@ impl LeaseTable {
             requests: FxHashMap::default(),
             held: FxHashMap::default(),
             last: Stamp { epoch, number: 0 },
+            write_changes: Vec::new(),
             unreclaimed: FxHashSet::default(),
         }
     }
@@ -159,7 +162,15 @@ impl LeaseTable {
         for (session, ino) in writes {
             table.put(*session, *ino, Lease::Write);
         }
+        table.write_changes.clear();
         table
+    }
+
+    /// The leases to write that were given (true) or are gone since this was last called, in order. Their rows are committed before anybody is told of what
+    /// the calls in between have let happen.
+    #[must_use]
+    pub fn take_write_changes(&mut self) -> Vec<(SessionId, Ino, bool)> {
+        std::mem::take(&mut self.write_changes)
     }
 
     /// Takes in a request with a number that no other one has. Of an inode that it names twice the stronger access counts.
@@ -213,10 +224,12 @@ impl LeaseTable {
         stamp: Stamp,
         kept: Option<Lease>,
     ) -> Vec<Effect> {
+        let before = self.lease(session, ino);
         let Some(node) = self.nodes.get_mut(&ino) else { return Vec::new() };
         if !node.returned(session, stamp, kept) {
             return Vec::new();
         }
+        self.note_writes(session, ino, before);
         if kept.is_none() {
             self.forget(session, ino);
         }
@@ -263,11 +276,9 @@ impl LeaseTable {
                 touched.extend(self.leave_queues(id, &request));
             }
         }
-        let held: Vec<Ino> = self.held.remove(&session).into_iter().flatten().collect();
+        let held: Vec<Ino> = self.held.get(&session).into_iter().flatten().copied().collect();
         for ino in held {
-            if let Some(node) = self.nodes.get_mut(&ino) {
-                node.holders.retain(|holder| holder.session != session);
-            }
+            self.drop_lease(session, ino);
             touched.push(ino);
         }
         self.unreclaimed.remove(&session);
@@ -354,15 +365,26 @@ impl LeaseTable {
     /// Gives a lease, or another stamp for one that is had already; never a weaker one.
     fn put(&mut self, session: SessionId, ino: Ino, lease: Lease) -> Grant {
         self.last.number += 1;
+        let before = self.lease(session, ino);
         self.held.entry(session).or_default().insert(ino);
         let lease = self.nodes.entry(ino).or_default().put(session, lease, self.last);
+        self.note_writes(session, ino, before);
         Grant { ino, lease, stamp: self.last }
     }
 
+    fn note_writes(&mut self, session: SessionId, ino: Ino, before: Option<Lease>) {
+        let now = self.lease(session, ino) == Some(Lease::Write);
+        if now != (before == Some(Lease::Write)) {
+            self.write_changes.push((session, ino, now));
+        }
+    }
+
     fn drop_lease(&mut self, session: SessionId, ino: Ino) {
+        let before = self.lease(session, ino);
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.holders.retain(|holder| holder.session != session);
         }
+        self.note_writes(session, ino, before);
         self.forget(session, ino);
     }
 

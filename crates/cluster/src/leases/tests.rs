@@ -174,3 +174,22 @@ fn a_lease_given_to_somebody_else_cannot_be_reclaimed() {
     assert_eq!(table.reclaim(A, &[]), (given, vec![]), "the answer was lost");
     assert!(!table.must_reclaim(A));
 }
+
+#[test]
+fn the_rows_of_leases_to_write_follow_the_leases() {
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A, B], &[(A, FILE), (B, DIR)]);
+    assert_eq!(table.take_write_changes(), [], "they are there");
+    // A does not know of its lease: the answer that gave it was lost.
+    let _ = table.reclaim(A, &[]);
+    assert_eq!(table.take_write_changes(), [(A, FILE, false)]);
+    let (given, _) = table.reclaim(B, &[(DIR, Lease::Write)]);
+    assert_eq!(table.take_write_changes(), []);
+    let stamp = give(&mut table, 1, A, FILE, Lease::Write);
+    assert_eq!(table.take_write_changes(), [(A, FILE, true)]);
+    let _ = table.returned(A, FILE, stamp, Some(Lease::Read));
+    assert_eq!(table.take_write_changes(), [(A, FILE, false)]);
+    let _ = table.end(B);
+    assert_eq!(table.take_write_changes(), [(B, DIR, false)]);
+    let _ = table.returned(B, DIR, given[0].stamp, None);
+    assert_eq!(table.take_write_changes(), []);
+}

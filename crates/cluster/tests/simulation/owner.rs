@@ -145,7 +145,6 @@ impl Owner {
         self.sessions.end(session);
         let mut rows = vec![(Key::Session(session), None)];
         rows.extend((0..8).map(|slot| (Key::Slot(session, SlotNumber(slot)), None)));
-        rows.extend((1..=3).map(|ino| (Key::WriteLease(session, Ino(ino)), None)));
         let record = self.record(rows);
         self.ending.push((record, session));
     }
@@ -173,10 +172,6 @@ impl Owner {
             }
             Message::Return { session, ino, stamp, kept } if self.sessions.lives(session) => {
                 let effects = self.table.returned(session, ino, stamp, kept);
-                // After an old return the lease is as it was.
-                if self.table.lease(session, ino) != Some(Lease::Write) {
-                    self.record([(Key::WriteLease(session, ino), None)]);
-                }
                 self.carry_out(effects, ownership, context);
             }
             Message::Reclaim { session, leases, sent } => {
@@ -187,6 +182,7 @@ impl Owner {
                 let (given, effects) = self.table.reclaim(session, &leases);
                 let reclaimed = Message::Reclaimed { session, epoch: self.epoch, given, sent };
                 context.send(client_of(session), reclaimed);
+                self.record_leases(context);
                 self.carry_out(effects, ownership, context);
             }
             _ => {}
@@ -237,7 +233,20 @@ impl Owner {
         self.carry_out(effects, ownership, context);
     }
 
+    /// Records the rows of leases to write that have changed. Returns whether there were any.
+    fn record_leases(&mut self, context: &Context<'_>) -> bool {
+        let changes = self.table.take_write_changes();
+        if changes.is_empty() || context.planted(Planted::NoWriteRow) {
+            return false;
+        }
+        let row =
+            |(session, ino, given): (_, _, bool)| (Key::WriteLease(session, ino), given.then_some((0, 0)));
+        self.record(changes.into_iter().map(row));
+        true
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect>, ownership: &mut Ownership, context: &mut Context<'_>) {
+        self.record_leases(context);
         for effect in effects {
             match effect {
                 Effect::Run(id) => self.run(id, ownership, context),
@@ -265,10 +274,8 @@ impl Owner {
             _ => Vec::new(),
         };
         let (grants, effects) = self.table.done(id, &wishes);
-        for grant in grants.iter().filter(|grant| grant.lease == Lease::Write) {
-            if !context.planted(Planted::NoWriteRow) {
-                wait_for = self.record([(Key::WriteLease(session, grant.ino), Some((0, 0)))]);
-            }
+        if self.record_leases(context) {
+            wait_for = self.last;
         }
         if lives {
             self.answer(wait_for, session, Message::Answer { session, tag, sent, value, grants }, context);
