@@ -120,7 +120,7 @@ pub struct CreateArgs {
     override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
-where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
+where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_min=SIZE (the smallest file that the kernel reads by itself; 1MiB), passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Examples:

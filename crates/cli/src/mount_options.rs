@@ -35,6 +35,8 @@ pub struct MountFlags {
     pub cache_size: Option<ByteSize>,
     /// `passthrough_size=`.
     pub passthrough_size: Option<ByteSize>,
+    /// `passthrough_min=`.
+    pub passthrough_min: Option<ByteSize>,
     /// `passthrough_plaintext`.
     pub passthrough_plaintext: bool,
     /// `metrics=`.
@@ -161,11 +163,12 @@ impl MountFlags {
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
             ("passthrough_plaintext", None) => self.passthrough_plaintext = true,
             ("passthrough_size", Some(size)) => self.passthrough_size = Some(value_of(name, size)?),
+            ("passthrough_min", Some(size)) => self.passthrough_min = Some(value_of(name, size)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
             (
                 "attr_timeout" | "entry_timeout" | "transport" | "cache_dir" | "log" | "cache_size"
-                | "passthrough_size" | "metrics",
+                | "passthrough_size" | "passthrough_min" | "metrics",
                 None,
             ) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));
@@ -229,10 +232,10 @@ mod tests {
     fn a_line_of_fstab_is_understood() {
         let flags = parse("rw,noatime,allow_other,_netdev,nofail,x-systemd.automount,user=joe,cache_size=2G,metrics=127.0.0.1:9187").unwrap();
         assert!(flags.allow_other && !flags.read_only && !flags.nosuid);
-        let through = parse("passthrough_size=64M,passthrough_plaintext").unwrap();
+        let through = parse("passthrough_size=64M,passthrough_min=4K,passthrough_plaintext").unwrap();
         assert_eq!(
-            (through.passthrough_size, through.passthrough_plaintext),
-            (Some(ByteSize(64 << 20)), true)
+            (through.passthrough_size, through.passthrough_min, through.passthrough_plaintext),
+            (Some(ByteSize(64 << 20)), Some(ByteSize(4 << 10)), true)
         );
         assert_eq!((flags.atime, flags.cache_size), (AtimeMode::Off, Some(ByteSize(2 << 30))));
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));

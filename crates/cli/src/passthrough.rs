@@ -2,7 +2,7 @@
 
 use forebay_mount::VolumeFs;
 use forebay_types::Encryption;
-use forebay_volume::{ASSEMBLED_MIN, VolumeConfig};
+use forebay_volume::VolumeConfig;
 use serde_json::{Value, json};
 
 use crate::{error::CliError, size::ByteSize, size::human};
@@ -23,6 +23,8 @@ pub(crate) enum Passthrough {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) size: Option<ByteSize>,
+    /// The smallest file.
+    pub(crate) min: ByteSize,
     pub(crate) plaintext: bool,
     pub(crate) read_only: bool,
     pub(crate) cache_size: ByteSize,
@@ -32,9 +34,10 @@ impl Passthrough {
     /// What of a wish is possible, for a process that `may` register files with the kernel or not.
     pub(crate) fn new(wish: &Wish, config: &VolumeConfig, may: bool) -> Result<Passthrough, CliError> {
         let size = match wish.size {
-            Some(ByteSize(size)) if size > 0 && size < ASSEMBLED_MIN => {
+            Some(ByteSize(size)) if size > 0 && size < wish.min.0 => {
+                let least = human(wish.min.0);
                 let message =
-                    format!("--passthrough-size {size} has no room for a file: give at least 1MiB, or 0");
+                    format!("--passthrough-size {size} has no room for a file: give at least {least}, or 0");
                 return Err(CliError::Usage(message));
             }
             Some(ByteSize(size)) => size,
@@ -116,7 +119,7 @@ pub(crate) fn line(status: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use forebay_types::{Compression, Durability, VolumeId};
-    use forebay_volume::FORMAT;
+    use forebay_volume::{ASSEMBLED_MIN, FORMAT};
 
     use super::*;
 
@@ -132,8 +135,13 @@ mod tests {
             endpoint: None,
             region: None,
         };
-        let wish =
-            Wish { size: size.map(ByteSize), plaintext: false, read_only, cache_size: ByteSize(8 << 30) };
+        let wish = Wish {
+            size: size.map(ByteSize),
+            min: ByteSize(ASSEMBLED_MIN),
+            plaintext: false,
+            read_only,
+            cache_size: ByteSize(8 << 30),
+        };
         match Passthrough::new(&wish, &config, may) {
             Ok(Passthrough::UpTo(size)) => size.to_string(),
             Ok(Passthrough::Off(why)) => why,
@@ -151,7 +159,7 @@ mod tests {
             (Some(0), true, plain, true, "as asked"),
             (None, true, plain, false, "CAP_SYS_ADMIN"),
             (None, true, Encryption::Aes256Gcm, true, "--passthrough-plaintext"),
-            (Some(1000), true, plain, true, "1MiB"),
+            (Some(1000), true, plain, true, "1.00 MiB"),
         ] {
             let said = chosen(size, read_only, encryption, may);
             assert!(said.contains(word), "{said}");

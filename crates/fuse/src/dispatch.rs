@@ -80,7 +80,9 @@ impl<F: Filesystem + ?Sized> Dispatcher<F> {
             supplementary_group: supplementary_group(extensions),
         };
         let call = Call { server: self, op, req: &request, ino: header.nodeid, port };
+        self.pending.came(header.unique, op);
         let served = catch_unwind(AssertUnwindSafe(|| call.names(operation, reply)));
+        self.pending.served(header.unique, op);
         let outcome = match served {
             Ok(Ok(Done::Reply(bytes))) => Outcome::Answer { error: None, bytes },
             Ok(Ok(Done::Silent)) => Outcome::Silent,

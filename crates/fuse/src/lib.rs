@@ -15,6 +15,7 @@
 //! each other. A method that blocks holds one worker and never the rest, up to [`SessionOptions::max_workers`].
 //! `docs/design/kernel-interface.md` gives the reasons.
 
+mod arrivals;
 mod backing;
 mod device;
 mod dispatch;

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::arrivals::Arrivals;
 use crate::errno::Errno;
 use crate::protocol::Opcode;
 use crate::session::Observer;
@@ -35,9 +36,39 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct Pending {
     table: Mutex<Table>,
+    /// What has come; where locks are kept here.
+    arrivals: Option<Arc<Arrivals>>,
 }
 
 impl Pending {
+    /// `keeps_locks`: the file system keeps the locks, so they may have to wait for closes.
+    pub(crate) fn new(keeps_locks: bool) -> Arc<Pending> {
+        Arc::new(Pending { table: Mutex::default(), arrivals: keeps_locks.then(Arrivals::new) })
+    }
+
+    /// A request was read.
+    pub(crate) fn came(&self, unique: u64, op: Opcode) {
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.came(unique, op);
+        }
+    }
+
+    /// A request was served.
+    pub(crate) fn served(&self, unique: u64, op: Opcode) {
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.served(unique, op);
+        }
+    }
+
+    /// Nobody waits for closes any longer. True: nobody did.
+    pub(crate) fn hurry(&self) -> bool {
+        let Some(arrivals) = self.arrivals.as_ref().filter(|arrivals| arrivals.somebody_waits()) else {
+            return true;
+        };
+        arrivals.hurry();
+        false
+    }
+
     fn enter(&self, unique: u64) -> Arc<AtomicBool> {
         let mut table = self.table.lock();
         let early = table.early.iter().position(|seen| *seen == unique);
@@ -115,6 +146,16 @@ impl LockReply {
     /// this, so that no signal is missed.
     pub fn is_interrupted(&self) -> bool {
         self.mark.load(Ordering::SeqCst)
+    }
+
+    /// Has `call` go on with the lock when the closes that were made before it was asked for have been served: the kernel does not wait for them,
+    /// so what they let go of may still be in its way. Now, or soon by another thread. For a request that would be refused, not for one that
+    /// waits.
+    pub fn after_earlier_closes(self, call: impl FnOnce(LockReply) + Send + 'static) {
+        match self.pending.arrivals.clone() {
+            Some(arrivals) => arrivals.after_earlier(self.unique, Box::new(move || call(self))),
+            None => call(self),
+        }
     }
 
     /// Answers.

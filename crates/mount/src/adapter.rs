@@ -75,6 +75,7 @@ impl Filesystem for VolumeFs {
 
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         match self.vfs.lookup(ino(parent), name) {
+            Ok(attr) if name == b"." => Ok(self.same_entry(parent, &attr)),
             Ok(attr) => Ok(self.entry(&attr)),
             Err(VfsError::NotFound) => Ok(Entry::negative(self.lifetimes.entry)),
             Err(error) => self.done("lookup in", parent, Err(error)),

@@ -54,6 +54,8 @@ pub struct PassthroughStatus {
     pub opens: u64,
     /// Those that are open now.
     pub open: u64,
+    /// Files that the kernel knows by their second number.
+    pub known: u64,
 }
 
 #[derive(Debug)]
@@ -207,11 +209,13 @@ impl Passthrough {
     }
 
     pub(crate) fn status(&self) -> PassthroughStatus {
+        let table = self.table.lock();
         PassthroughStatus {
             on: self.is_on(),
             why_not: self.why_not.lock().clone(),
             opens: self.opens.load(Ordering::Relaxed),
-            open: self.table.lock().open(),
+            open: table.open(),
+            known: table.known(),
         }
     }
 
@@ -238,6 +242,18 @@ impl Passthrough {
     /// The inode by its own number: of a file that was made, which is open by it.
     pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
         Entry { attr_ttl: self.attr_lifetime(attr), ..convert::entry(attr) }
+    }
+
+    /// The inode by the number that it was asked for by.
+    pub(crate) fn same_entry(&self, number: u64, attr: &VfsAttr) -> Entry {
+        if !is_beside(number) {
+            return self.own_entry(attr);
+        }
+        let mut table = self.table.lock();
+        table.looked_up_beside(attr.ino);
+        self.files.store(table.len(), Ordering::SeqCst);
+        let (entry_ttl, attr_ttl) = (self.lifetime(), self.lifetime());
+        Entry { node: number, entry_ttl, attr_ttl, ..convert::entry(attr) }
     }
 
     fn attr_lifetime(&self, attr: &VfsAttr) -> Duration {

@@ -163,6 +163,12 @@ impl VolumeFs {
         )
     }
 
+    /// What `.` of a number stands for: the same number. One who has a file handle asks for it.
+    pub(crate) fn same_entry(&self, number: u64, attr: &VfsAttr) -> Entry {
+        let through = self.passthrough.as_ref();
+        self.held(through.map_or_else(|| convert::entry(attr), |through| through.same_entry(number, attr)))
+    }
+
     /// Adds an entry to a listing by `add`, unless that has no room (`false`).
     pub(crate) fn list_entry(&self, attr: &VfsAttr, add: impl FnOnce(&Entry) -> bool) -> bool {
         let entry = self.entry(attr);
@@ -252,6 +258,13 @@ impl VolumeFs {
 
     pub(crate) fn lock(&self, number: u64, lock: &Lock, wait: bool, reply: LockReply) {
         match convert::lock_request(lock) {
+            // Somebody's who may have closed the file just now.
+            Some(request) if !wait && self.vfs.locks().conflict(ino(number), &request).is_some() => {
+                let (vfs, ino) = (Arc::clone(&self.vfs), ino(number));
+                reply.after_earlier_closes(move |reply| {
+                    vfs.locks().set(ino, request, false, Box::new(Waiter(reply)));
+                });
+            }
             Some(request) => self.vfs.locks().set(ino(number), request, wait, Box::new(Waiter(reply))),
             None => {
                 let range = (lock.range.start, lock.range.end);

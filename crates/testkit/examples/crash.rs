@@ -134,6 +134,7 @@ fn run() -> Result<bool, Failure> {
         object: arguments.object,
         busy: arguments.busy,
         slow: arguments.slow,
+        beside: arguments.mount_options.iter().any(|options| options.contains("passthrough_size")),
         room: arguments.room,
     };
     let good = match arguments.mode.as_str() {

@@ -8,6 +8,7 @@
 //!
 //! Everything that is random comes from a seed; only the timing of threads is not repeated.
 
+mod beside;
 mod bucket;
 pub mod campaign;
 mod crash;

@@ -26,7 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Volume, VolumeConfig, VolumePaths,
-    assembled::Assembled,
+    assembled::{ASSEMBLED_MIN, Assembled},
     create::store_options,
     data_lock::DataLocks,
     error::{VolumeError, io_error},
@@ -53,6 +53,8 @@ pub struct OpenOptions {
     /// Bytes on disk that assembled files may take, so that the kernel can read them by itself; 0: there are none. They lie beside
     /// the cache.
     pub assembled_size: u64,
+    /// Bytes of the smallest file that is assembled.
+    pub assembled_min: u64,
     /// Whether files of an encrypted volume may be assembled too, which puts their plain text on the cache's disk.
     pub assemble_decrypted: bool,
     /// Bytes of decoded frames to keep in memory.
@@ -73,6 +75,7 @@ impl Default for OpenOptions {
             cache_dir: None,
             cache_size: 10 << 30,
             assembled_size: 0,
+            assembled_min: ASSEMBLED_MIN,
             assemble_decrypted: false,
             memory_cache: MEMORY_CACHE_DEFAULT,
             background: true,

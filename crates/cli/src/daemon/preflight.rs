@@ -11,7 +11,7 @@ use std::{
 
 use forebay_fuse::MountError;
 use forebay_object::StoreUrl;
-use forebay_volume::{VolumeConfig, VolumePaths};
+use forebay_volume::{ASSEMBLED_MIN, VolumeConfig, VolumePaths};
 use rustix::{fs::Access, io::Errno, process::geteuid};
 
 use crate::{
@@ -117,6 +117,7 @@ fn passthrough(
 ) -> Result<Passthrough, CliError> {
     let wish = Wish {
         size: args.passthrough_size.or(flags.passthrough_size),
+        min: flags.passthrough_min.unwrap_or(ByteSize(ASSEMBLED_MIN)),
         plaintext: args.passthrough_plaintext || flags.passthrough_plaintext,
         read_only: flags.read_only,
         cache_size,

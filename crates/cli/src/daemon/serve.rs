@@ -20,7 +20,7 @@ use forebay_fuse::{
 use forebay_mount::VolumeFs;
 use forebay_types::Ino;
 use forebay_vfs::{Handover, LockKeeper, Vfs, VfsOptions};
-use forebay_volume::{OpenOptions, Volume, VolumeError};
+use forebay_volume::{ASSEMBLED_MIN, OpenOptions, Volume, VolumeError};
 use rustix::process::geteuid;
 
 use crate::{
@@ -216,6 +216,7 @@ pub(super) fn open(setup: &Setup, in_use: Vec<Ino>, background: bool) -> Result<
         in_use,
         background,
         assembled_size: setup.passthrough.size(),
+        assembled_min: setup.flags.passthrough_min.map_or(ASSEMBLED_MIN, |size| size.0),
         assemble_decrypted: setup.passthrough.size() > 0,
         ..OpenOptions::default()
     };

@@ -50,7 +50,8 @@ impl Settings {
             cache_dir: self.cache_dir.clone(),
             cache_size: Some(ByteSize(self.cache_size)),
             passthrough_size: Some(ByteSize(self.passthrough_size)),
-            passthrough_plaintext: false,
+            // What has room was allowed.
+            passthrough_plaintext: self.passthrough_size > 0,
             metrics: self.metrics,
             log: self.log.clone(),
             takeover: true,

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::lock_reply::Pending;
+
 /// How often those are asked again that have not stopped.
 const ROUND: Duration = Duration::from_millis(20);
 /// How many rounds pass before knocks are asked for again.
@@ -90,8 +92,8 @@ pub(crate) struct Pause {
 struct State {
     phase: Phase,
     parts: Vec<Weak<dyn Part>>,
-    /// What is asked before the decision: how many requests wait for something else.
-    owed: Option<Box<dyn Fn() -> usize + Send + Sync>>,
+    /// Requests that are answered later.
+    pending: Option<Arc<Pending>>,
 }
 
 impl std::fmt::Debug for Pause {
@@ -111,9 +113,9 @@ impl Pause {
         self.state.lock().phase == Phase::Wanted
     }
 
-    /// Serving begins, by these parts. `owed` counts requests that are answered later.
-    pub(super) fn begin(&self, parts: Vec<Weak<dyn Part>>, owed: impl Fn() -> usize + Send + Sync + 'static) {
-        *self.state.lock() = State { phase: Phase::Serving, parts, owed: Some(Box::new(owed)) };
+    /// Serving begins, by these parts. `pending`: requests that are answered later.
+    pub(super) fn begin(&self, parts: Vec<Weak<dyn Part>>, pending: Arc<Pending>) {
+        *self.state.lock() = State { phase: Phase::Serving, parts, pending: Some(pending) };
         self.changed.notify_all();
     }
 
@@ -187,13 +189,16 @@ impl Pauser {
         super::wake::prepare().map_err(PauseError::System)?;
         let begun = Instant::now();
         let parts = self.0.want(begun + patience)?;
+        let pending = self.0.state.lock().pending.clone().unwrap_or_default();
+        let is_still = || parts.iter().all(|part| part.state() != PartState::Running);
         for round in 0u32.. {
             let mut knock = round.is_multiple_of(ROUNDS_A_KNOCK).then_some(&mut *knock);
             for part in &parts {
                 part.stop(knock.as_deref_mut());
             }
             self.0.wait_for(&parts, ROUND);
-            if parts.iter().all(|part| part.state() != PartState::Running) {
+            // Who waits for a close is answered, by threads that are started for it. Looked at again after nobody does: then none comes any more.
+            if is_still() && pending.hurry() && is_still() {
                 break;
             }
             if begun.elapsed() >= patience {
@@ -201,7 +206,7 @@ impl Pauser {
                 return Err(PauseError::Busy(patience));
             }
         }
-        let owed = self.0.state.lock().owed.as_ref().map_or(0, |owed| owed());
+        let owed = pending.waiting();
         if parts.iter().any(|part| part.state() == PartState::Ended) {
             self.0.reach(&parts);
             return Err(PauseError::NotServing);

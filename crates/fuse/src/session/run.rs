@@ -18,6 +18,7 @@ use crate::errno::Errno;
 use crate::flags::Capabilities;
 use crate::fs::Filesystem;
 use crate::init::{Agreed, Disagreement, negotiate};
+use crate::lock_reply::Pending;
 use crate::mount;
 use crate::protocol::{Dialect, Header, MAJOR, MINOR, Opcode, Operation, decode, put_init, put_u32, split};
 use crate::reply::Reply;
@@ -108,7 +109,7 @@ impl Session {
             queues.open();
         }
         let parts = queues.iter().map(Queues::part).chain([workers.part()]).collect();
-        self.pause.begin(parts, move || pending.waiting());
+        self.pause.begin(parts, pending);
         let by_device = workers.serve(&self);
         let by_rings = queues.map(Queues::join).transpose();
         let by_rings = by_rings.map_err(|error| self.lost(error));
@@ -196,10 +197,12 @@ fn dispatcher<F: Filesystem + ?Sized>(
     agreed: &Agreed,
     options: &SessionOptions,
 ) -> Arc<Dispatcher<F>> {
+    let keeps = |locks| agreed.capabilities.contains(locks);
+    let keeps_locks = keeps(Capabilities::POSIX_LOCKS) || keeps(Capabilities::FLOCK_LOCKS);
     Arc::new(Dispatcher {
         fs: Arc::clone(fs),
         dialect: Dialect::of(agreed.capabilities),
-        pending: Arc::default(),
+        pending: Pending::new(keeps_locks),
         observer: options.observer.clone(),
     })
 }

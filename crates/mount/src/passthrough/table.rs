@@ -67,6 +67,11 @@ impl Table {
         self.files.values().map(|file| u64::from(file.through)).sum()
     }
 
+    /// How many the kernel knows by the number beside.
+    pub(super) fn known(&self) -> u64 {
+        self.files.values().filter(|file| file.lookups > 0).count() as u64
+    }
+
     pub(super) fn has(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
@@ -86,6 +91,11 @@ impl Table {
         let file = self.files.get_mut(&ino)?;
         file.lookups += u64::from(offered);
         Some(offered)
+    }
+
+    /// Somebody asked for the number beside by itself, of which the kernel may have known nothing.
+    pub(super) fn looked_up_beside(&mut self, ino: Ino) {
+        self.files.entry(ino).or_default().lookups += 1;
     }
 
     /// The kernel takes lookups of the number beside back. True: it knows it no more.

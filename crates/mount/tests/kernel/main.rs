@@ -4,6 +4,7 @@
 
 mod accounts;
 mod data;
+mod handles;
 mod held;
 mod listing;
 mod locks;
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forebay_fuse::{MountOptions, SessionError, SessionOptions, UnmountError, mount, unmount};
+use forebay_fuse::{MountOptions, Notifier, SessionError, SessionOptions, UnmountError, mount, unmount};
 use forebay_mount::{Stats, VolumeFs};
 use forebay_vfs::{Vfs, VfsOptions};
 use forebay_volume::{CreateOptions, OpenOptions, Volume, create};
@@ -44,6 +45,7 @@ struct Mounted {
     stats: Arc<Stats>,
     vfs: Option<Arc<Vfs>>,
     fs: Option<Arc<VolumeFs>>,
+    notifier: Notifier,
     server: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
@@ -84,8 +86,9 @@ impl Mounted {
         let stats = Arc::new(Stats::default());
         let serve = SessionOptions { observer: Some(stats.clone()), ..SessionOptions::default() };
         let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
-        fs.tell_accesses_by(session.notifier()).unwrap();
-        fs.connect(session.backing_files(), session.notifier());
+        let notifier = session.notifier();
+        fs.tell_accesses_by(notifier.clone()).unwrap();
+        fs.connect(session.backing_files(), notifier.clone());
         let served = Arc::clone(&fs);
         let server = std::thread::spawn(move || {
             before();
@@ -93,7 +96,8 @@ impl Mounted {
         });
         // Answered once the mount has begun, or failed if it does not.
         rustix::fs::statfs(&mountpoint).unwrap();
-        Mounted { dir: Some(dir), mountpoint, stats, vfs: Some(vfs), fs: Some(fs), server: Some(server) }
+        let (vfs, fs, server) = (Some(vfs), Some(fs), Some(server));
+        Mounted { dir: Some(dir), mountpoint, stats, vfs, fs, notifier, server }
     }
 
     fn root(&self) -> &Path {

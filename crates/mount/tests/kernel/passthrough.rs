@@ -17,7 +17,7 @@ use rustix::{
     thread::{CapabilitySet, capabilities, set_capabilities},
 };
 
-use super::{mapping::Map, *};
+use super::{handles::Handle, mapping::Map, *};
 
 const MIB: usize = 1 << 20;
 const LEN: usize = 3 * MIB + 17;
@@ -179,6 +179,32 @@ fn opens_by_number_do_what_they_can() {
 }
 
 #[test]
+fn a_handle_leads_to_the_file_by_either_number() {
+    let mounted = mounted(false);
+    let cached = File::open(mounted.at("a")).unwrap();
+    let own = Handle::of(&cached);
+    let through = mounted.open_through("a");
+    let beside = Handle::of(&through);
+    let root = File::open(mounted.root()).unwrap();
+    assert_ne!(own, beside);
+    let both = || {
+        for handle in [&own, &beside] {
+            assert!(all(&handle.open(&root).unwrap()) == pattern(LEN), "{handle:?}");
+        }
+    };
+    both();
+    drop((cached, through));
+    // Later the kernel knows neither number any more, and asks.
+    wait_until("the kernel forgets the number beside", || {
+        mounted.notifier.inval_entry(1, b"a").unwrap();
+        mounted.through().known == 0
+    });
+    both();
+    mounted.vfs().volume().stop_assembling();
+    both();
+}
+
+#[test]
 fn attributes_that_were_cached_before_are_not_believed() {
     let mounted = mounted(false);
     let cached = File::open(mounted.at("a")).unwrap();
@@ -201,6 +227,32 @@ fn locks_are_of_the_file_whatever_its_number() {
     wait_until("the lock goes with the file", || {
         flock(&writer, FlockOperation::NonBlockingLockExclusive).is_ok()
     });
+}
+
+/// The kernel does not wait for the answer to the last close, and another processor's requests come by another queue.
+#[test]
+fn a_lock_goes_with_the_last_close_before_the_next_request() {
+    let mounted = mounted(false);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..1000 {
+                let (holder, next) = (open(&mounted.at("a")), open(&mounted.at("a")));
+                flock(&holder, FlockOperation::NonBlockingLockExclusive).unwrap();
+                assert_eq!(flock(&next, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
+                on_processor(round % processors);
+                drop(holder);
+                on_processor((round + 1) % processors);
+                assert_eq!(flock(&next, FlockOperation::NonBlockingLockExclusive), Ok(()), "round {round}");
+            }
+        });
+    });
+}
+
+fn on_processor(number: usize) {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(number);
+    rustix::thread::sched_setaffinity(None, &only).unwrap();
 }
 
 #[test]

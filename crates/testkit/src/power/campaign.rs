@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::beside::open_beside;
 use super::bucket::{BUCKET, shipped};
 use super::crash::{Crash, VOLUME, Wreck};
 use super::cut::{Cutter, Rules, points_to_cut};
@@ -58,6 +59,9 @@ pub struct Life {
     pub busy: bool,
     /// Whether syncs in the store take 20 ms, so that it has something to do at many more points.
     pub slow: bool,
+    /// Whether files are open for reading by the kernel itself while the workload changes them, from its second round on. The mount options must
+    /// allow it for files of 4 KiB.
+    pub beside: bool,
     /// Bytes that the disk has room for beyond the new volume; none for as many as are wanted.
     pub room: Option<u64>,
 }
@@ -80,6 +84,8 @@ pub struct Outcome {
     pub operations: usize,
     /// How many points the disk logged; 0 in a kill.
     pub points: u64,
+    /// Opens that the kernel served by itself while the workload ran.
+    pub beside: u64,
     /// The crashes that broke a promise.
     pub findings: Vec<Finding>,
 }
@@ -101,11 +107,11 @@ impl Life {
             layer.disk().limit(room);
             clock.may_be_full();
         }
-        let history = self.work(&volume, &at, &clock, u64::MAX)?;
+        let (history, beside) = self.work(&volume, &at, &clock, u64::MAX)?;
         let log = layer.disk().log();
         layer.unmount().map_err(Trouble::io("unmount", &self.place))?;
         let mut outcome =
-            Outcome { operations: history.len(), points: log.len() as u64, ..Outcome::default() };
+            Outcome { operations: history.len(), points: log.len() as u64, beside, ..Outcome::default() };
         outcome.note(format!("seed {}", self.plan.seed), history.failures.clone());
         let mut rng = Rng::new(self.plan.seed);
         let mut cutter = Cutter::new(&log, rules);
@@ -183,8 +189,9 @@ impl Life {
         // An operation takes two ticks of the clock, and a step two or three operations.
         let most = u64::from(self.plan.threads) * u64::from(self.plan.steps) * u64::from(self.rounds) * 5;
         let moment = rng.between(1, most);
-        let history = self.work(&volume, &at, &clock, moment)?;
-        let mut outcome = Outcome { crashes: 1, operations: history.len(), ..Outcome::default() };
+        let (history, beside) = self.work(&volume, &at, &clock, moment)?;
+        let operations = history.len();
+        let mut outcome = Outcome { crashes: 1, operations, beside, ..Outcome::default() };
         let mut told = history.failures.clone();
         let mut wreck = Wreck {
             image: Image::default(),
@@ -204,13 +211,25 @@ impl Life {
     }
 
     /// Runs the workload on a mount of `volume`, with a clean unmount between rounds, and kills the daemon: at tick `moment` of
-    /// the clock, at the latest when all is done.
-    fn work(&self, volume: &Path, at: &Path, clock: &Clock<'_>, moment: u64) -> Result<History, Trouble> {
+    /// the clock, at the latest when all is done. Also gives how many opens the kernel served by itself.
+    fn work(
+        &self,
+        volume: &Path,
+        at: &Path,
+        clock: &Clock<'_>,
+        moment: u64,
+    ) -> Result<(History, u64), Trouble> {
         let target = Mounted::new(at);
         let mut crew = Crew::new(&target, clock, &self.plan);
-        let mut failures = Vec::new();
+        let (mut failures, mut beside) = (Vec::new(), 0);
         for round in 1..=self.rounds.max(1) {
             let mut daemon = self.program.mount(volume, at)?;
+            let mut readers = Vec::new();
+            if self.beside && round > 1 {
+                let through;
+                (readers, through) = open_beside(&self.program, at)?;
+                beside += through;
+            }
             let strike = |ticks| {
                 if ticks >= moment {
                     clock.kill();
@@ -222,6 +241,7 @@ impl Life {
             if hung {
                 failures.push(format!("no operation was answered for {} s", PATIENCE.as_secs()));
             }
+            drop(readers);
             if !worked.unwrap_or(false) || clock.killed() || round == self.rounds {
                 daemon.kill();
                 break;
@@ -236,7 +256,7 @@ impl Life {
         }
         let mut history = crew.history();
         history.failures.extend(failures);
-        Ok(history)
+        Ok((history, beside))
     }
 
     /// A round of the crew; when `busy`, with `gc` of the mount again and again meanwhile, so that sealing, storing, checkpoints and compaction

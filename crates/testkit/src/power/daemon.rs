@@ -115,6 +115,17 @@ impl Program {
         self.call([OsStr::new("fsck"), volume.as_os_str()]).map(|_| ())
     }
 
+    /// How many opens of what is mounted at `at` the kernel serves by itself, by `status`.
+    ///
+    /// # Errors
+    /// When it fails or hangs, or does not say.
+    pub fn open_through(&self, at: &Path) -> Result<u64, Trouble> {
+        let told = self.call([OsStr::new("status"), at.as_os_str(), OsStr::new("--json")])?;
+        let status: Result<serde_json::Value, _> = serde_json::from_str(&told);
+        let open = status.ok().and_then(|status| status["passthrough"]["open"].as_u64());
+        open.ok_or_else(|| Trouble::io("understand the status of", at)(io::ErrorKind::InvalidData.into()))
+    }
+
     /// The names of the places where the program syncs, by its hidden `debug-sync-points`.
     ///
     /// # Errors

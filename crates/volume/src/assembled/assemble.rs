@@ -8,7 +8,7 @@ use std::{
 use forebay_types::{FileKind, Ino};
 
 use super::{
-    ASSEMBLED_MIN, Assembled, PlainFile, count,
+    Assembled, PlainFile, count,
     plain::{Checked, PIECE},
 };
 use crate::{Volume, error::VolumeError, error::io_error, read::ReadPiece};
@@ -46,7 +46,7 @@ impl Volume {
         let Some(vain) = begun else { return Ok(false) };
         let inode = self.ns.inode(self.subvolume, ino)?;
         let size = inode.row.size;
-        if inode.row.kind != FileKind::Regular || size < ASSEMBLED_MIN || size > assembled.capacity {
+        if inode.row.kind != FileKind::Regular || size < assembled.min || size > assembled.capacity {
             return Ok(false);
         }
         let expected = inode.attr().allocated.min(size);

@@ -42,7 +42,7 @@ use crate::{
     error::{VolumeError, io_error},
 };
 
-/// Files below this are read from the page cache or by requests: they are not worth a file of their own.
+/// Files below this are read from the page cache or by requests, where nothing else was asked for: they are not worth a file of their own.
 pub const ASSEMBLED_MIN: u64 = 1 << 20;
 /// How long the thread that assembles waits where nobody wakes it: how often it scrubs a little.
 const ROUND: Duration = Duration::from_millis(500);
@@ -91,6 +91,8 @@ fn count(counter: &AtomicU64) {
 pub(crate) struct Assembled {
     dir: PathBuf,
     capacity: u64,
+    /// Smaller files are not worth it.
+    min: u64,
     table: Mutex<Table>,
     /// Files in the table and being assembled: while there are none, a change has nothing to look for.
     busy: AtomicUsize,
@@ -149,7 +151,7 @@ impl Assembled {
     ) -> Result<Option<Assembled>, VolumeError> {
         let capacity = options.assembled_size;
         let allowed = config.encryption == Encryption::None || options.assemble_decrypted;
-        if capacity < ASSEMBLED_MIN || !allowed {
+        if capacity == 0 || capacity < options.assembled_min || !allowed {
             return Ok(None);
         }
         let dir = options.cache_dir.as_ref().unwrap_or(&paths.root).join("assembled");
@@ -157,6 +159,7 @@ impl Assembled {
         Ok(Some(Assembled {
             dir,
             capacity,
+            min: options.assembled_min.max(1),
             table: Mutex::default(),
             busy: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -267,7 +270,9 @@ impl Volume {
 
     /// Says that a file was opened for reading: one that is opened again is worth being assembled. Cheap.
     pub fn opened_for_reading(&self, ino: Ino, size: u64) {
-        let Some(assembled) = self.assembled.as_ref().filter(|_| size >= ASSEMBLED_MIN) else { return };
+        let Some(assembled) = self.assembled.as_ref().filter(|assembled| size >= assembled.min) else {
+            return;
+        };
         if assembled.table.lock().note_open(ino) {
             assembled.want(ino);
         }
@@ -275,7 +280,9 @@ impl Volume {
 
     /// Takes note of a read that was asked of us: a file of which a good part was read is worth being assembled.
     pub(crate) fn note_read(&self, ino: Ino, size: u64, len: u64) {
-        let Some(assembled) = self.assembled.as_ref().filter(|_| size >= ASSEMBLED_MIN) else { return };
+        let Some(assembled) = self.assembled.as_ref().filter(|assembled| size >= assembled.min) else {
+            return;
+        };
         // Whoever reads does not wait for whoever counts.
         if let Some(mut table) = assembled.table.try_lock()
             && table.note_read(ino, size, len)
