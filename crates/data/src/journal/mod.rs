@@ -314,6 +314,16 @@ impl Journal {
         self.check()
     }
 
+    /// The same for background work, which no round waits for.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub fn sync_behind(&self, upto: Sequence) -> Result<(), DataError> {
+        let upto = upto.min(self.last());
+        self.rounds.join_apart(|| self.poison.is_set() || self.synced() >= upto, || self.sync_round());
+        self.check()
+    }
+
     fn sync_round(&self) {
         let (last, files) = {
             let pending = self.pending.lock();

@@ -164,6 +164,10 @@ impl Streams {
     /// # Errors
     /// [`DataError::StreamsFailed`]: what was appended since the last success may be lost.
     pub fn sync(&self) -> Result<(), DataError> {
+        if self.is_synced() && self.begun.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire) {
+            // Nobody waits for company where there is nothing to sync.
+            return self.check();
+        }
         let round = self.begun.load(Ordering::Acquire) + 1;
         self.rounds.join(
             || self.shared.poison.is_set() || self.ended.load(Ordering::Acquire) >= round,

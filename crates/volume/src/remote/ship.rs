@@ -111,7 +111,7 @@ impl Volume {
         remote.fence.intact()?;
         let files = self.journal.files();
         self.streams.sync()?;
-        self.journal.sync(self.journal.last())?;
+        self.journal.sync_behind(self.journal.last())?;
         let last = files.iter().map(|file| file.last).max().unwrap_or_default();
         // From here on nothing that the records of `files` name can be missed: it was there before they were.
         self.store_packed()?;

@@ -53,7 +53,7 @@ impl Volume {
         let applied = self.ns.applied_sequence();
         if let Some(checkpoint) = self.ns.checkpoint()? {
             self.streams.sync()?;
-            self.journal.sync(checkpoint.sequence())?;
+            self.journal.sync_behind(checkpoint.sequence())?;
             if let Some(remote) = &self.remote {
                 remote.queue(applied, &checkpoint)?;
             }
