@@ -15,6 +15,7 @@ impl Volume {
             remote.fence.intact()?;
         }
         let target = self.ns.last();
+        self.upkeep.behind.begin();
         // The streams in any case: somebody else's wait for the journal may have taken our records along, and not the runs that they name.
         self.streams.sync()?;
         self.journal.sync(target)?;

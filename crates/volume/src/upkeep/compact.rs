@@ -28,6 +28,12 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; nothing is lost, what was moved stays moved.
     pub fn compact(&self) -> Result<(), VolumeError> {
+        let _hurry = self.upkeep.give_way.hurry();
+        self.compact_round()
+    }
+
+    /// The same, giving way to writers.
+    pub(super) fn compact_round(&self) -> Result<(), VolumeError> {
         let _turn = self.upkeep.seal_turn.lock();
         let totals = self.ns.segment_totals();
         if *self.upkeep.compacted.lock() == Some(totals.object_changes) {

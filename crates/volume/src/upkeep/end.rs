@@ -40,15 +40,17 @@ impl Volume {
         self.sync_here()
     }
 
-    fn sync_here(&self) -> Result<(), VolumeError> {
+    pub(super) fn sync_here(&self) -> Result<(), VolumeError> {
         let target = self.ns.last();
         self.streams.sync()?;
-        Ok(self.journal.sync(target)?)
+        Ok(self.journal.sync_behind(target)?)
     }
 
     fn stop_upkeep(&self) {
         self.upkeep.signal.stop.store(true, Ordering::Release);
         self.upkeep.wake();
+        self.upkeep.give_way.interrupt();
+        self.upkeep.behind.stop();
         if let Some(assembled) = &self.assembled {
             assembled.stop();
         }

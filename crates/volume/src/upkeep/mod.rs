@@ -1,6 +1,6 @@
 //! Background work: cleaning, checkpoints, sealing, storing, compaction, and what each may remove.
 //!
-//! Three threads, so that a store that is away stops neither checkpoints nor sealing. Each step is a method of [`Volume`] that can be
+//! Several threads, so that a store that is away stops neither checkpoints nor sealing. Each step is a method of [`Volume`] that can be
 //! interrupted by a crash anywhere: it leaves files or objects that nothing refers to, and these are found by the next opening or
 //! collection.
 
@@ -8,6 +8,9 @@ mod checkpoint;
 mod clean;
 mod compact;
 mod end;
+mod flush;
+mod gather;
+mod give_way;
 mod leaked;
 mod pack;
 mod seal;
@@ -56,6 +59,7 @@ pub(crate) enum Task {
     Seal,
     Store,
     Ship,
+    Flush,
     /// Not background work: reads that found their data missing or damaged.
     Read,
 }
@@ -68,6 +72,7 @@ impl fmt::Display for Task {
             Task::Store => "store",
             Task::Read => "read",
             Task::Ship => "ship the journal",
+            Task::Flush => "sync what was written",
         })
     }
 }
@@ -106,6 +111,8 @@ pub(crate) struct Upkeep {
     pub(super) search: Mutex<leaked::Search>,
     appending: RwLock<()>,
     backlog: AtomicU64,
+    give_way: give_way::GiveWay,
+    pub(crate) behind: Arc<flush::Behind>,
     troubles: Mutex<BTreeMap<Task, String>>,
 }
 
@@ -135,10 +142,17 @@ impl Upkeep {
 
     /// Counts bytes that wait in the journal.
     pub(crate) fn journaled(&self, bytes: u64) {
+        self.give_way.came(bytes);
+        self.behind.came(bytes);
         let before = self.backlog.fetch_add(bytes, Ordering::Relaxed);
         if before < seal::JOURNAL_DATA_MAX && before + bytes >= seal::JOURNAL_DATA_MAX {
             self.wake();
         }
+    }
+
+    /// Bytes that wait in the journal to be sealed.
+    pub(super) fn backlog(&self) -> u64 {
+        self.backlog.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_backlog(&self, bytes: u64) {
@@ -204,6 +218,13 @@ impl Volume {
                 .map_err(io_error("start a thread for", &self.paths.root))?;
             self.upkeep.threads.lock().push(thread);
         }
+        self.upkeep.behind.start();
+        let (volume, behind) = (Arc::downgrade(self), Arc::clone(&self.upkeep.behind));
+        let thread = std::thread::Builder::new()
+            .name("fb-flush".to_owned())
+            .spawn(move || flush::run(&volume, &behind))
+            .map_err(io_error("start a thread for", &self.paths.root))?;
+        self.upkeep.threads.lock().push(thread);
         if self.assembles() {
             let volume = Arc::downgrade(self);
             let thread = std::thread::Builder::new()
@@ -222,7 +243,7 @@ impl Volume {
             Task::Seal => self.seal_round(),
             Task::Store => self.store_round(),
             Task::Ship => self.ship_round(),
-            Task::Read => Ok(()),
+            Task::Flush | Task::Read => Ok(()),
         };
         match result {
             Ok(()) => self.succeeded(task),
@@ -242,7 +263,7 @@ impl Volume {
 
     /// Lets a writer wait while far too much of the journal waits to be sealed, but not for ever: a disk that is full says so itself.
     pub(crate) fn wait_for_room(&self) {
-        if self.upkeep.backlog.load(Ordering::Relaxed) < BACKLOG_MAX {
+        if self.upkeep.backlog() < BACKLOG_MAX {
             return;
         }
         self.upkeep.wake();

@@ -10,6 +10,7 @@ use forebay_format::{
 use forebay_meta::{Candidate, Moved, PlannedRow};
 use forebay_types::SegmentId;
 
+use super::{gather::Gather, give_way::Steps};
 use crate::{Volume, error::VolumeError};
 
 /// Most bytes of a packed segment, so that each can be an object by itself: on a directory store it is then published by link.
@@ -48,6 +49,7 @@ struct Packer<'a> {
 #[derive(Default)]
 struct Buffers {
     raw: Vec<u8>,
+    gather: Gather,
     encoder: RunEncoder,
 }
 
@@ -78,6 +80,7 @@ impl Volume {
             packed: Packed::default(),
             buffers: Buffers::default(),
         };
+        let mut steps = Steps::begin(&self.upkeep.give_way);
         for candidate in candidates {
             if self.upkeep.stopping() {
                 break;
@@ -87,6 +90,7 @@ impl Volume {
                 packer.abandon();
             }
             result?;
+            steps.rest(&self.upkeep.give_way, self.upkeep.backlog(), || self.upkeep.stopping());
         }
         let result = packer.flush();
         if result.is_err() {
@@ -244,10 +248,10 @@ impl Packer<'_> {
             let Extent { run_len, stored_len, form, check, .. } = first.extent;
             (run_len, StoredRun { about: EncodedRun { stored_len, form, check }, parts: [&copied, &[]] })
         } else {
-            let Buffers { raw, encoder } = buffers;
+            let Buffers { raw, gather, encoder } = buffers;
             raw.clear();
             for row in group {
-                volume.reader.read(&row.extent, 0, row.extent.len, raw)?;
+                gather.add(&volume.reader, &row.extent, raw)?;
             }
             let sealer = volume.sealer.as_deref();
             let run = encoder.encode(raw, volume.config.compression, sealer, &mut Trial::default())?;

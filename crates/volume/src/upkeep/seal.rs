@@ -27,7 +27,7 @@ impl Volume {
                 self.seal_journal()?;
             }
         }
-        self.compact()
+        self.compact_round()
     }
 
     /// Seals everything: afterwards the journal's data and all streams are segments that can be stored.
@@ -35,6 +35,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; what was not sealed stays where it is.
     pub fn seal_all(&self) -> Result<(), VolumeError> {
+        let _hurry = self.upkeep.give_way.hurry();
         let _turn = self.upkeep.seal_turn.lock();
         self.seal_streams(0, 0)?;
         self.seal_journal()
