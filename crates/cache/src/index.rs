@@ -3,6 +3,17 @@
 //! A slot is *free*, *reserved* (being written or erased, named by nobody) or *published* (in the table and in one queue).
 //! `version` changes whenever a slot stops being published, so a reader that finds the version unchanged after its
 //! read knows that the slot was not used for anything else in between.
+//!
+//! What leaves: new chunks wait in a small queue, a tenth of the slots, and leave at its end unless they were used meanwhile; then they move to the main
+//! queue, which is in the order of last uses. Those that left are remembered as ghosts with the time of their last use. A ghost that comes back goes
+//! to the main queue only if it comes sooner after that than the main queue's oldest chunk has waited for its next use: this is the rule of LIRS
+//! (SIGMETRICS 2002). So of a cycle that is longer than the cache a part stays and is found each time, where an order of last uses alone would throw
+//! each chunk out just before it is wanted, and a scan passes through the small queue. While the main queue has room, new chunks go there at once; and
+//! so does one in sixteen when its oldest chunk was not used for as long as it takes to fill the cache sixteen times over, as otherwise what nobody
+//! reads any more would never make way for what is read at intervals that no ghost lasts for.
+//!
+//! Time is the number of uses and new chunks; one that was fetched ahead of its reader counts once. Uses of a chunk within a short time are one use: small files that lie in one chunk are read one after
+//! the other.
 
 use forebay_types::{Epoch, ObjectId};
 
@@ -14,10 +25,14 @@ use crate::{
     table::Table,
 };
 
-/// Uses that are counted, above which more make no difference.
-const MAX_USES: u8 = 3;
+/// A chunk of the main queue that was not used while the cache could have been filled so many times makes way for a new one.
+const STALE_FILLS: u32 = 16;
+/// One in so many new ones.
+const CHOSEN: u32 = 16;
+/// Uses of a chunk are one as long as less time passes between them than the small queue is long, divided by this.
+const BURST: u32 = 8;
 
-/// 40 bytes; with 8 of the table, 8 of the ghosts and 4 of the free list, a chunk costs at most 60 bytes of memory.
+/// 48 bytes; with 8 of the table, 8 of the ghosts and 4 of the free list, a chunk costs at most 68 bytes of memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     object: ObjectKey,
@@ -26,14 +41,15 @@ pub(crate) struct Slot {
     version: u32,
     pub(crate) newer: u32,
     pub(crate) older: u32,
-    /// Uses, and [`AHEAD`].
-    uses: u8,
-    place: Place,
+    /// Time of the last use.
+    stamp: u32,
     present: Grains,
+    place: Place,
+    /// Used since it came to the small queue.
+    used: bool,
+    /// Fetched ahead of any reader: the first use is the one it was fetched for.
+    ahead: bool,
 }
-
-/// Fetched ahead of any reader: the first use is the one it was fetched for.
-const AHEAD: u8 = 0x80;
 
 impl Slot {
     fn key(&self) -> ChunkKey {
@@ -48,9 +64,11 @@ const FREE: Slot = Slot {
     version: 0,
     newer: NONE,
     older: NONE,
-    uses: 0,
-    place: Place::Nowhere,
+    stamp: 0,
     present: 0,
+    place: Place::Nowhere,
+    used: false,
+    ahead: false,
 };
 
 /// Where a chunk was found.
@@ -68,7 +86,9 @@ pub(crate) struct Found {
 pub(crate) struct Taken {
     pub slot: u32,
     place: Place,
-    uses: u8,
+    stamp: u32,
+    used: bool,
+    ahead: bool,
 }
 
 pub(crate) struct Index {
@@ -80,6 +100,8 @@ pub(crate) struct Index {
     small: Queue,
     main: Queue,
     ghosts: Ghosts,
+    /// Time: uses and new chunks so far. It may wrap around.
+    clock: u32,
     /// No published chunk has a higher index.
     highest: u32,
     used_bytes: u64,
@@ -96,6 +118,7 @@ impl Index {
             small: Queue::new(),
             main: Queue::new(),
             ghosts: Ghosts::new(limit),
+            clock: 0,
             highest: 0,
             used_bytes: 0,
             evictions: 0,
@@ -123,6 +146,20 @@ impl Index {
         (self.limit / 10).max(1)
     }
 
+    /// Slots that the main queue has for certain; the small one takes one more than it aims at.
+    fn main_target(&self) -> u32 {
+        self.limit.saturating_sub(self.small_target() + 1)
+    }
+
+    fn tick(&mut self) -> u32 {
+        self.clock = self.clock.wrapping_add(1);
+        self.clock
+    }
+
+    fn age(&self, stamp: u32) -> u32 {
+        self.clock.wrapping_sub(stamp)
+    }
+
     pub(crate) fn find(&self, key: ChunkKey) -> Option<Found> {
         let slot = self.table.find(key.hash64(), |slot| self.slots[slot as usize].key() == key)?;
         let Slot { version, len, present, .. } = self.slots[slot as usize];
@@ -136,12 +173,20 @@ impl Index {
 
     /// Counts a use of what was found, if it is still there.
     pub(crate) fn used(&mut self, found: Found) {
-        if self.unchanged(found) {
-            let slot = &mut self.slots[found.slot as usize];
-            match slot.uses & AHEAD != 0 {
-                true => slot.uses &= !AHEAD,
-                false => slot.uses = (slot.uses + 1).min(MAX_USES),
-            }
+        if !self.unchanged(found) {
+            return;
+        }
+        let Slot { stamp, ahead, .. } = self.slots[found.slot as usize];
+        if !ahead && self.age(stamp) < self.small_target() / BURST {
+            return;
+        }
+        let now = if ahead { self.clock } else { self.tick() };
+        let slot = &mut self.slots[found.slot as usize];
+        slot.used |= !ahead;
+        (slot.ahead, slot.stamp) = (false, now);
+        if slot.place == Place::Main {
+            self.main.unlink(&mut self.slots, found.slot);
+            self.main.push(&mut self.slots, found.slot);
         }
     }
 
@@ -160,28 +205,35 @@ impl Index {
         Some(victim)
     }
 
-    /// The next chunk to leave. Terminates because each pass over a slot that stays takes a use from it.
+    /// The next chunk to leave. Terminates because each slot that stays leaves the small queue.
     fn victim(&mut self) -> Option<u32> {
         loop {
-            let from_small = self.small.len() > self.small_target() || self.main.tail().is_none();
-            if let Some(slot) = self.small.tail().filter(|_| from_small) {
-                if self.slots[slot as usize].uses & !AHEAD == 0 {
-                    self.ghosts.remember(self.slots[slot as usize].key().hash64());
-                    return Some(slot);
-                }
-                self.small.unlink(&mut self.slots, slot);
-                self.slots[slot as usize].uses = 0;
-                self.enqueue(slot, Place::Main);
-            } else {
-                let slot = self.main.tail()?;
-                if self.slots[slot as usize].uses & !AHEAD == 0 {
-                    return Some(slot);
-                }
-                self.slots[slot as usize].uses -= 1;
-                self.main.unlink(&mut self.slots, slot);
-                self.enqueue(slot, Place::Main);
+            let tail = self.small.tail().filter(|_| self.main.len() <= self.main_target());
+            let Some(slot) = tail else { return self.main.tail().or(self.small.tail()) };
+            let Slot { used, stamp, .. } = self.slots[slot as usize];
+            if !used {
+                let hash = self.slots[slot as usize].key().hash64();
+                self.ghosts.remember(hash, stamp, self.clock);
+                return Some(slot);
             }
+            self.small.unlink(&mut self.slots, slot);
+            self.enqueue(slot, Place::Main);
         }
+    }
+
+    /// True once in [`CHOSEN`] times, at no regular times: a cycle would bring the same chunks at these again and again.
+    fn chooses(&self) -> bool {
+        self.clock.wrapping_mul(0x9e37_79b1) < u32::MAX / CHOSEN
+    }
+
+    /// Where a new chunk goes, which left with its last use at the time `ghost` if it is remembered.
+    fn place_for(&self, ghost: Option<u32>) -> Place {
+        let Some(oldest) = self.main.tail().filter(|_| self.main.len() >= self.main_target()) else {
+            return if self.main_target() > 0 { Place::Main } else { Place::Small };
+        };
+        let waits = self.age(self.slots[oldest as usize].stamp);
+        let stale = waits / STALE_FILLS > self.limit && self.chooses();
+        if stale || ghost.is_some_and(|stamp| self.age(stamp) < waits) { Place::Main } else { Place::Small }
     }
 
     fn enqueue(&mut self, slot: u32, place: Place) {
@@ -226,17 +278,19 @@ impl Index {
         if self.find(key).is_some() {
             return false;
         }
-        let place = if self.ghosts.recall(key.hash64()) { Place::Main } else { Place::Small };
-        self.publish_in(place, slot, key, (len, present), if ahead { AHEAD } else { 0 });
+        let ghost = self.ghosts.recall(key.hash64());
+        let place = self.place_for(ghost);
+        let taken = Taken { slot, place, stamp: self.tick(), used: false, ahead };
+        self.publish_in(taken, key, (len, present));
         true
     }
 
     /// Takes a chunk out, to be put back by [`Index::put_back`]; its slot is then reserved.
     pub(crate) fn take(&mut self, key: ChunkKey) -> Option<Taken> {
         let slot = self.find(key)?.slot;
-        let Slot { place, uses, .. } = self.slots[slot as usize];
+        let Slot { place, stamp, used, ahead, .. } = self.slots[slot as usize];
         self.withdraw(slot);
-        Some(Taken { slot, place, uses })
+        Some(Taken { slot, place, stamp, used, ahead })
     }
 
     /// Publishes a chunk in the slot and the queue that it was taken from; false, and still reserved, if another slot has it now.
@@ -244,20 +298,15 @@ impl Index {
         if self.find(key).is_some() {
             return false;
         }
-        self.publish_in(taken.place, taken.slot, key, (len, present), taken.uses);
+        self.publish_in(taken, key, (len, present));
         true
     }
 
-    fn publish_in(
-        &mut self,
-        place: Place,
-        slot: u32,
-        key: ChunkKey,
-        (len, present): (u32, Grains),
-        uses: u8,
-    ) {
+    fn publish_in(&mut self, taken: Taken, key: ChunkKey, (len, present): (u32, Grains)) {
+        let Taken { slot, place, stamp, used, ahead } = taken;
         let entry = &mut self.slots[slot as usize];
-        *entry = Slot { object: key.object, index: key.index, len, uses, present, ..*entry };
+        let ChunkKey { object, index } = key;
+        *entry = Slot { object, index, len, stamp, present, used, ahead, ..*entry };
         self.highest = self.highest.max(key.index);
         self.used_bytes += u64::from(len);
         self.table.insert(key.hash64(), slot);
@@ -273,7 +322,8 @@ impl Index {
         if slot as usize >= self.slots.len() {
             self.slots.resize(slot as usize + 1, FREE);
         }
-        self.publish_in(Place::Main, slot, key, (len, present), 0);
+        let taken = Taken { slot, place: Place::Main, stamp: 0, used: false, ahead: false };
+        self.publish_in(taken, key, (len, present));
     }
 
     /// To be called once after the last `recover`: lists the free slots.
@@ -321,6 +371,6 @@ mod tests {
 
     #[test]
     fn a_slot_stays_small() {
-        assert_eq!(size_of::<Slot>(), 40);
+        assert_eq!(size_of::<Slot>(), 48);
     }
 }

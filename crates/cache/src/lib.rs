@@ -31,6 +31,8 @@ mod slabs;
 mod stats;
 mod storage;
 mod table;
+#[cfg(test)]
+mod traces;
 
 pub use cache::{CacheOptions, DiskCache, Hint};
 pub use error::{CacheError, ReadError};

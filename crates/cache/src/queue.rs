@@ -1,7 +1,4 @@
-//! The order of eviction: S3-FIFO ("FIFO queues are all you need for cache eviction", SOSP 2023). New chunks wait in a
-//! small queue, a tenth of the slots; those used again before they reach its end move to the main queue, the others
-//! leave, remembered as ghosts for a while; a ghost that comes back goes to the main queue at once. So a scan
-//! passes through the small queue and leaves the main one alone.
+//! The queues of the index, and the ghosts of what left them.
 
 use crate::index::Slot;
 
@@ -67,18 +64,17 @@ impl Queue {
 /// Places that a fingerprint may be in.
 const WAYS: usize = 4;
 
-/// A fingerprint, never 0 but in an empty place, and the number of its departure.
+/// A fingerprint, never 0 but in an empty place, and the time of the last use.
 type Ghost = (u32, u32);
 
-/// Fingerprints of chunks that left the small queue unused: those of the latest departures, about as many as there are slots.
+/// Fingerprints of chunks that left the small queue unused: those used latest, about as many as there are slots.
 pub(crate) struct Ghosts {
     sets: Vec<[Ghost; WAYS]>,
-    departures: u32,
 }
 
 impl Ghosts {
     pub(crate) fn new(slots: u32) -> Ghosts {
-        Ghosts { sets: vec![[(0, 0); WAYS]; (slots as usize).div_ceil(WAYS)], departures: 0 }
+        Ghosts { sets: vec![[(0, 0); WAYS]; (slots as usize).div_ceil(WAYS)] }
     }
 
     fn set(&mut self, hash: u64) -> Option<&mut [Ghost; WAYS]> {
@@ -86,24 +82,19 @@ impl Ghosts {
         self.sets.get_mut(set as usize)
     }
 
-    /// Remembers a chunk in the place of the one of its set that left first.
-    pub(crate) fn remember(&mut self, hash: u64) {
-        self.departures = self.departures.wrapping_add(1);
-        let departures = self.departures;
-        let oldest =
-            |ghost: &&mut Ghost| if ghost.0 == 0 { u32::MAX } else { departures.wrapping_sub(ghost.1) };
+    /// Remembers a chunk and the time of its last use, in the place of the one of its set that was used longest ago.
+    pub(crate) fn remember(&mut self, hash: u64, stamp: u32, now: u32) {
+        let oldest = |ghost: &&mut Ghost| if ghost.0 == 0 { u32::MAX } else { now.wrapping_sub(ghost.1) };
         if let Some(place) = self.set(hash).and_then(|set| set.iter_mut().max_by_key(oldest)) {
-            *place = (hash as u32 | 1, departures);
+            *place = (hash as u32 | 1, stamp);
         }
     }
 
-    /// Whether the chunk left lately; it is then no longer remembered.
-    pub(crate) fn recall(&mut self, hash: u64) -> bool {
-        let (departures, remembered) = (self.departures, (self.sets.len() * WAYS) as u32);
+    /// When a chunk that left was last used, if that is remembered; then it is no longer.
+    pub(crate) fn recall(&mut self, hash: u64) -> Option<u32> {
         let it = |ghost: &&mut Ghost| ghost.0 == hash as u32 | 1;
-        let Some(place) = self.set(hash).and_then(|set| set.iter_mut().find(it)) else { return false };
-        let recent = departures.wrapping_sub(place.1) < remembered;
-        *place = (0, 0);
-        recent
+        let place = self.set(hash)?.iter_mut().find(it)?;
+        let (_, stamp) = std::mem::take(place);
+        Some(stamp)
     }
 }

@@ -62,8 +62,9 @@ fn a_new_hot_set_replaces_an_old_one() {
 #[test]
 fn what_comes_back_soon_after_it_left_stays() {
     each_kind(room_for(ROOM), |cache, store| {
+        pass(cache, 9, ROOM);
         pass(cache, 1, 4);
-        pass(cache, 2, ROOM);
+        pass(cache, 2, ROOM / 4);
         store.take_requests();
         pass(cache, 1, 4);
         assert_eq!(store.take_requests().len(), 4, "it had left");
@@ -71,5 +72,19 @@ fn what_comes_back_soon_after_it_left_stays() {
         store.take_requests();
         pass(cache, 1, 4);
         assert_eq!(store.take_requests(), [], "a scan no longer moves it");
+    });
+}
+
+/// A training set of five times the capacity: each epoch reads all of it, in the same order.
+#[test]
+fn of_a_cycle_longer_than_the_cache_a_part_stays() {
+    each_kind(room_for(ROOM), |cache, store| {
+        pass(cache, 1, 5 * ROOM);
+        for _ in 0..3 {
+            store.take_requests();
+            pass(cache, 1, 5 * ROOM);
+            let found = 5 * ROOM - store.take_requests().len() as u64;
+            assert!(found * 10 >= ROOM * 8, "{found} of {ROOM}");
+        }
     });
 }

@@ -80,7 +80,11 @@ fn parts_are_there_after_a_restart_and_in_no_more_space_than_before() {
         jump(&cache, chunk * CHUNK..chunk * CHUNK + GRAIN);
         store.take_requests().is_empty()
     };
-    assert_eq!((0..8_u64).rev().take(4).filter(again).count(), 4, "the last four are here");
+    assert_eq!(
+        [7, 6, 1, 0].iter().filter(|chunk| again(chunk)).count(),
+        4,
+        "the first and the last two are here"
+    );
 }
 
 #[test]
