@@ -84,7 +84,11 @@ impl Executor {
         let executor = Executor { threads: Mutex::new(Vec::new()) };
         for _ in 0..count {
             let worker = shared.clone();
-            match thread::Builder::new().name("forebay-ahead".to_owned()).spawn(move || worker.read_ahead()) {
+            let work = move || {
+                forebay_env::threads::unbind();
+                worker.read_ahead();
+            };
+            match thread::Builder::new().name("forebay-ahead".to_owned()).spawn(work) {
                 Ok(thread) => executor.threads.lock().push(thread),
                 Err(source) => {
                     executor.stop(&shared.queue);

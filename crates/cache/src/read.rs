@@ -238,8 +238,13 @@ impl<F: Fetch> Shared<F> {
         };
         thread::scope(|scope| {
             for _ in 1..flights.len().min(PARALLEL) {
+                let fly_elsewhere = || {
+                    forebay_env::threads::unbind();
+                    fly_some();
+                };
+                let thread = thread::Builder::new().name("forebay-fetch".to_owned());
                 // Without the thread, the others make its flights.
-                let _ = thread::Builder::new().name("forebay-fetch".to_owned()).spawn_scoped(scope, fly_some);
+                let _ = thread.spawn_scoped(scope, fly_elsewhere);
             }
             fly_some();
         });

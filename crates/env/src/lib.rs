@@ -6,6 +6,7 @@
 
 mod clock;
 pub mod durable;
+pub mod threads;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 

@@ -46,6 +46,8 @@ impl Writer {
 }
 
 fn write(queue: &Receiver<Arc<StreamFile>>, shared: &Shared) {
+    // It is begun by the first who appends.
+    forebay_env::threads::unbind();
     while let Ok(stream) = queue.recv() {
         stream.queued.store(false, Ordering::Release);
         stream.drain(shared);
