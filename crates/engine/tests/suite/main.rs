@@ -2,5 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod contract;
+mod cuts;
 mod embedded;
+mod hosts;
 mod memory;
+mod postgres;
