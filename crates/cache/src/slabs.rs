@@ -10,9 +10,11 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use bytes::Bytes;
+use forebay_env::buffers::{Buffer, Buffers};
 
 use crate::{
     CHUNK_BYTES, CacheError,
@@ -29,6 +31,9 @@ const FIXED_BYTES: u64 = 16 * 1024;
 const SLOT_COST: u64 = CHUNK_BYTES + HEADER_BYTES as u64 + 1;
 /// As many as 512 TiB of cache have; 32 bits would do for four times that.
 const MAX_SLOTS: u64 = 1 << 31;
+
+/// Bytes of idle buffers that are kept of each size.
+const IDLE_MAX: usize = 8 << 20;
 
 /// How many slots fit in `capacity` bytes of disk.
 pub(crate) fn slots_in(capacity: u64) -> u32 {
@@ -49,6 +54,8 @@ fn slab_number(name: &str) -> Option<u32> {
 /// The open slab files.
 pub(crate) struct Slabs {
     files: Vec<File>,
+    /// What is read comes in these.
+    buffers: Arc<Buffers>,
 }
 
 impl Slabs {
@@ -74,7 +81,7 @@ impl Slabs {
             }
             files.push(file);
         }
-        Ok(Slabs { files })
+        Ok(Slabs { files, buffers: Buffers::new(IDLE_MAX) })
     }
 
     /// Calls `found` for each slot with a header that checks and a payload that lies in the file. The payload itself is
@@ -113,7 +120,7 @@ impl Slabs {
     /// The header of a slot, if it is one.
     pub(crate) fn header(&self, slot: u32) -> io::Result<Option<ChunkHeader>> {
         let (file, place) = self.slab(slot)?;
-        Ok(ChunkHeader::decode(&read_at(file, HEADER_BYTES, header_offset(place))?))
+        Ok(ChunkHeader::decode(&self.read_at(file, HEADER_BYTES, header_offset(place))?))
     }
 
     pub(crate) fn erase(&self, slot: u32) -> io::Result<()> {
@@ -125,13 +132,15 @@ impl Slabs {
     pub(crate) fn read(&self, run: &Run, range: &Range<u64>) -> Result<Bytes, Fault> {
         let failed = |source| Fault { chunks: run.chunks().collect(), source: Some(source) };
         let (file, place) = self.slab(run.slot()).map_err(failed)?;
-        let headers = read_at(file, run.found.len() * HEADER_BYTES, header_offset(place)).map_err(failed)?;
+        let headers =
+            self.read_at(file, run.found.len() * HEADER_BYTES, header_offset(place)).map_err(failed)?;
 
         let whole = run.object.bytes(&run.chunks());
         let grain = GRAIN_BYTES as u64;
         let start = range.start / grain * grain;
         let end = range.end.next_multiple_of(grain).min(whole.end);
-        let payload = read_at(file, (end - start) as usize, payload_offset(place) + (start - whole.start));
+        let payload =
+            self.read_at(file, (end - start) as usize, payload_offset(place) + (start - whole.start));
         let payload = payload.map_err(failed)?;
 
         let mut wrong = Vec::new();
@@ -151,7 +160,14 @@ impl Slabs {
         if !wrong.is_empty() {
             return Err(Fault { chunks: wrong, source: None });
         }
-        Ok(Bytes::from(payload).slice((range.start - start) as usize..(range.end - start) as usize))
+        Ok(payload.freeze().slice((range.start - start) as usize..(range.end - start) as usize))
+    }
+
+    /// Exactly `len` bytes from `offset`.
+    fn read_at(&self, file: &File, len: usize, offset: u64) -> io::Result<Buffer> {
+        let mut bytes = self.buffers.take(len);
+        file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
     }
 }
 
@@ -176,19 +192,4 @@ fn slabs_of(dir: &Path) -> Result<Vec<u32>, CacheError> {
         numbers.extend(name.to_str().and_then(slab_number));
     }
     Ok(numbers)
-}
-
-/// Exactly `len` bytes from `offset`, read into memory that is not zeroed first.
-fn read_at(file: &File, len: usize, offset: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let at = offset + bytes.len() as u64;
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
 }

@@ -11,7 +11,6 @@
 //! metadata engine stores that it has applied a record. `docs/design/journal.md` and `docs/design/data.md` have the whole of it.
 
 mod blocks;
-mod buffers;
 mod error;
 mod failure;
 mod fetch;
@@ -25,9 +24,9 @@ mod segment_file;
 mod source;
 mod streams;
 
-pub use buffers::Buffer;
 pub use error::{DataError, ReplayError};
 pub use failure::Failure;
+pub use forebay_env::buffers::Buffer;
 pub use journal::{Append, Damage, Dropped, Journal, JournalFile, Replay, Replayed, Urgency};
 pub use packed::PackedWriter;
 pub use reader::{ReadError, RunReader};

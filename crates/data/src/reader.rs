@@ -1,15 +1,18 @@
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
+use forebay_env::buffers::Buffers;
 use forebay_format::{FormatError, Keyring, row::Extent};
 use forebay_types::{SegmentId, limits::FRAME_SIZE};
 
 use crate::{
     Access, Buffer, SegmentSource, SourceError,
-    buffers::Buffers,
     fetch::{Attempt, Wanted},
     frame_cache::FrameCache,
 };
+
+/// Bytes of idle buffers that are kept of each size.
+const IDLE_MAX: usize = 4 << 20;
 
 /// Why the bytes of an extent cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +72,7 @@ impl RunReader {
     /// A reader that keeps at most `cache_bytes` of tables and decoded frames.
     #[must_use]
     pub fn new(source: Arc<dyn SegmentSource>, keys: Arc<Keyring>, cache_bytes: u64) -> RunReader {
-        RunReader { source, keys, cache: FrameCache::new(cache_bytes), buffers: Arc::default() }
+        RunReader { source, keys, cache: FrameCache::new(cache_bytes), buffers: Buffers::new(IDLE_MAX) }
     }
 
     /// Bytes that the cache holds.

@@ -7,6 +7,7 @@
 //! Relies on: user metadata that comes back with an object, where the store keeps it (the put's own mark is in it), else on the content
 //! itself. The crate's own retries are switched off, because they cannot tell who created an object that "already exists".
 
+mod body;
 mod classify;
 mod connect;
 mod credentials;
@@ -27,12 +28,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use forebay_env::buffers::Buffers;
 use futures::TryStreamExt;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, path::Path as Location};
 use tokio::{runtime::Runtime, sync::Semaphore};
 
 use self::{
+    body::Body,
     classify::CutShort,
     credentials::Credentials,
     gate::Gate,
@@ -47,6 +50,8 @@ use crate::{
 const PAGE: usize = 1000;
 /// What one attempt to read an object of unknown size is given time for.
 const LARGEST_READ: u64 = 64 << 20;
+/// Bytes of idle buffers that are kept of each size: what the threads that read ahead have under way.
+const IDLE_MAX: usize = 16 << 20;
 /// The largest file that is sent in one put.
 const LARGEST_FILE: u64 = 1 << 30;
 
@@ -60,6 +65,8 @@ struct Shared {
     counters: Arc<Counters>,
     endpoint: Option<String>,
     options: StoreOptions,
+    /// What is read comes in these.
+    buffers: Arc<Buffers>,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -113,6 +120,7 @@ impl BucketStore {
             counters,
             endpoint: connection.endpoint,
             options: options.clone(),
+            buffers: Buffers::new(IDLE_MAX),
             runtime: Some(runtime),
         };
         Ok(BucketStore { shared: Arc::new(shared), patience: options.patience })
@@ -181,17 +189,14 @@ impl BucketStore {
         let (meta, size) = (got.meta.clone(), got.range.end.saturating_sub(got.range.start));
         let mut pieces = got.into_stream();
         let all = async {
-            let mut bytes = BytesMut::with_capacity(usize::try_from(size.min(LARGEST_READ)).unwrap_or(0));
+            let mut body = Body::new(&self.shared.buffers, size);
             while let Some(piece) = within(patience, pieces.try_next()).await? {
-                bytes.extend_from_slice(&piece);
+                body.add(&piece);
             }
-            match bytes.len() as u64 {
-                came if came == size => Ok(bytes.freeze()),
-                came => {
-                    let source = Box::new(CutShort { announced: size, came });
-                    Err(object_store::Error::Generic { store: "bucket", source })
-                }
-            }
+            body.finish(size).map_err(|came| {
+                let source = Box::new(CutShort { announced: size, came });
+                object_store::Error::Generic { store: "bucket", source }
+            })
         };
         within(patience + transfer_time(size), all).await.map(|bytes| (meta, bytes))
     }

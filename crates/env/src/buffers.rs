@@ -1,7 +1,7 @@
 //! Buffers that are used again. Memory fresh from the system has to be mapped and zeroed page by page, which costs more than to read as many
 //! bytes from the page cache; a buffer that was used a moment ago is mapped, and its lines may still be in the processor's cache.
 //!
-//! Guarantees: what lies idle here is bounded ([`IDLE_MAX`] a class); a buffer has all its bytes initialised, though not to anything that
+//! Guarantees: what lies idle here is bounded, for each class of sizes; a buffer has all its bytes initialised, though not to anything that
 //! means something, so nobody may hand on more of it than was written since it was taken.
 
 use std::{
@@ -14,20 +14,18 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 /// Bytes of the buffers of each class: a frame, or so many, with the table and the head of a run that has them.
-const CLASSES: [usize; 6] = [
+const CLASSES: [usize; 7] = [
     (4 << 10) + 512,
     (16 << 10) + 512,
     (64 << 10) + 512,
     (256 << 10) + 512,
     (1 << 20) + 4096,
+    (2 << 20) + 4096,
     (4 << 20) + 4096,
 ];
-/// Bytes of idle buffers that are kept of each class, at most.
-const IDLE_MAX: usize = 4 << 20;
-
 /// Idle buffers by class. Shared by all threads; each class has its own lock, held for a push or a pop.
-#[derive(Default)]
-pub(crate) struct Buffers {
+pub struct Buffers {
+    idle_max: usize,
     idle: [Mutex<Vec<Vec<u8>>>; CLASSES.len()],
 }
 
@@ -39,8 +37,15 @@ impl fmt::Debug for Buffers {
 }
 
 impl Buffers {
+    /// Keeps at most `idle_max` bytes of idle buffers of each class of sizes, but one buffer in any case.
+    #[must_use]
+    pub fn new(idle_max: usize) -> Arc<Buffers> {
+        Arc::new(Buffers { idle_max, idle: Default::default() })
+    }
+
     /// A buffer of `len` bytes, whose contents mean nothing.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
+    #[must_use]
+    pub fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let class = CLASSES.iter().position(|size| *size >= len);
         let reused = class.and_then(|class| self.idle[class].lock().pop());
         let bytes = reused.unwrap_or_else(|| vec![0; class.map_or(len, |class| CLASSES[class])]);
@@ -50,7 +55,7 @@ impl Buffers {
     fn give_back(&self, bytes: Vec<u8>) {
         let Some(class) = CLASSES.iter().position(|size| *size == bytes.len()) else { return };
         let mut idle = self.idle[class].lock();
-        if (idle.len() + 1) * CLASSES[class] <= IDLE_MAX.max(CLASSES[class]) {
+        if (idle.len() + 1) * CLASSES[class] <= self.idle_max.max(CLASSES[class]) {
             idle.push(bytes);
         }
     }
@@ -72,7 +77,8 @@ impl fmt::Debug for Buffer {
 
 impl Buffer {
     /// Bytes of memory that it takes, used or not.
-    pub(crate) fn capacity(&self) -> usize {
+    #[must_use]
+    pub fn capacity(&self) -> usize {
         self.bytes.len()
     }
 
@@ -119,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_when_the_last_sharer_lets_go() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Buffers::new(4 << 20);
         let mut buffer = buffers.take(5000);
         buffer.fill(7);
         let (place, shared) = (buffer.as_ptr(), buffer.freeze());
@@ -133,11 +139,11 @@ mod tests {
 
     #[test]
     fn what_lies_idle_is_bounded() {
-        let buffers = Arc::new(Buffers::default());
+        let buffers = Buffers::new(4 << 20);
         for len in [1, 70_000, 1 << 20, 4 << 20, 9 << 20] {
             let taken: Vec<Buffer> = (0..40).map(|_| buffers.take(len)).collect();
             assert!(taken.iter().all(|buffer| buffer.len() == len));
         }
-        assert!(idle(&buffers) <= CLASSES.len() * (IDLE_MAX + 4096), "{}", idle(&buffers));
+        assert!(idle(&buffers) <= CLASSES.len() * ((4 << 20) + 4096), "{}", idle(&buffers));
     }
 }
