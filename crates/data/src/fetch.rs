@@ -259,6 +259,42 @@ impl RunReader {
         self.parts(wanted, &table, out)
     }
 
+    /// Whole frames that are stored as they are, verified, in the source's own memory, if it shares that. The table comes along where it lies
+    /// before them and is not known.
+    pub(crate) fn shared(&self, wanted: &Wanted<'_>) -> Result<Option<Bytes>, Attempt> {
+        let (extent, frames) = (wanted.extent, wanted.frames());
+        if !is_raw(extent) || !wanted.is_whole(frames.start) || !wanted.is_whole(frames.end - 1) {
+            return Ok(None);
+        }
+        let table_len = RunForm::Plain.table_len(extent.run_len);
+        let known = self.known_table(extent);
+        let with_table = known.is_none() && wanted.range.start == 0;
+        let place = if with_table { 0 } else { (table_len + wanted.range.start) as u32 };
+        let before = if with_table { table_len } else { 0 };
+        let len = (before + wanted.range.len()) as u32;
+        let truncated = || Attempt::Format(FormatError::Truncated { what: "a run" }, place, len);
+        let offset = extent.run_offset.checked_add(u64::from(place)).ok_or_else(truncated)?;
+        let Some(mut bytes) = self.source.share(extent.segment, offset, len, wanted.access)? else {
+            return Ok(None);
+        };
+        if bytes.len() != len as usize {
+            return Err(truncated());
+        }
+        let table = match known {
+            Some(table) => table,
+            None if with_table => {
+                let table = decode_table(extent, &bytes.split_to(table_len))?;
+                self.keep_table(extent, table)?
+            }
+            None => self.table(wanted)?,
+        };
+        for (index, frame) in frames.zip(bytes.chunks(FRAME_SIZE)) {
+            let (at, len) = stored_at(extent, &table, index, index)?;
+            table.verify_frame(index, frame).map_err(|error| Attempt::Format(error, at, len))?;
+        }
+        Ok(Some(bytes))
+    }
+
     /// What is wanted, the frames that are not cached in as few reads as that takes.
     fn parts(&self, wanted: &Wanted<'_>, table: &RunTable, out: &mut [u8]) -> Result<(), Attempt> {
         let frames = wanted.frames();

@@ -134,7 +134,8 @@ impl RunReader {
         self.twice(extent, || self.fill(&wanted, out))
     }
 
-    /// The same without a place to put them: what lies in one frame is not copied, but shared with the cache or the buffer that it was read to.
+    /// The same without a place to put them: what lies in one frame is not copied, but shared with the cache or the buffer that it was read to; nor are
+    /// whole frames that are stored as they are, where the source has them in memory.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -151,6 +152,9 @@ impl RunReader {
         }
         let wanted = wanted(extent, from, len, access);
         if wanted.frames().len() > 1 {
+            if let Some(shared) = self.twice(extent, || self.shared(&wanted))? {
+                return Ok(shared);
+            }
             let mut out = self.buffer(len as usize);
             self.twice(extent, || self.fill(&wanted, &mut out))?;
             return Ok(out.freeze());

@@ -41,6 +41,21 @@ pub trait SegmentSource: Send + Sync {
         Ok(len)
     }
 
+    /// The same, shared with whoever has them in memory. `None`: they would have to be copied for this; [`SegmentSource::read_into`] is for that.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    fn share(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let _ = (segment, offset, len, access);
+        Ok(None)
+    }
+
     /// Has bytes that will be wanted soon brought near, as far as that goes without waiting for them.
     fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) {
         let _ = (segment, offset, len);

@@ -124,6 +124,20 @@ impl SegmentSource for Source {
         self.objects.read(segment, stored.object, stored.offset.saturating_add(offset), out, access)
     }
 
+    fn share(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<Option<Bytes>, SourceError> {
+        if !self.objects.shares() || self.journal.has(segment) || self.streams.has(segment) {
+            return Ok(None);
+        }
+        let stored = self.stored(segment)?;
+        self.objects.share(segment, stored.object, stored.offset.saturating_add(offset), len, access)
+    }
+
     fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) {
         // What is in the journal was written lately: the kernel has its pages.
         if self.journal.has(segment) || self.streams.prefetch(segment, offset, len) {

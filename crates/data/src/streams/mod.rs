@@ -320,6 +320,12 @@ impl Streams {
         stream.read_into(offset, out)
     }
 
+    /// Whether a segment is here.
+    #[must_use]
+    pub fn has(&self, segment: SegmentId) -> bool {
+        self.files.read().contains_key(&segment)
+    }
+
     /// Has the kernel read bytes that will be wanted soon. False: the segment is not here.
     pub fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) -> bool {
         let Ok(stream) = self.file(segment) else { return false };

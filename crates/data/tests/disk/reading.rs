@@ -23,6 +23,8 @@ struct Memory {
     broken: Mutex<Vec<u64>>,
     reads: AtomicUsize,
     distrusted: Mutex<Vec<(u64, u32)>>,
+    /// Whether they are lent out.
+    shares: bool,
 }
 
 impl SegmentSource for Memory {
@@ -40,6 +42,16 @@ impl SegmentSource for Memory {
             }
         }
         Ok(bytes.into())
+    }
+
+    fn share(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+        _: Access,
+    ) -> Result<Option<Bytes>, SourceError> {
+        if self.shares { self.read(segment, offset, len).map(Some) } else { Ok(None) }
     }
 
     fn distrust(&self, _: SegmentId, offset: u64, len: u32) {
@@ -100,13 +112,19 @@ proptest! {
         runs in prop::collection::vec((any::<u64>(), lengths(), select(Compression::ALL), any::<bool>()), 1..4),
         reads in prop::collection::vec((any::<prop::sample::Index>(), any::<[u32; 4]>()), 1..20),
         cache in select(vec![0u64, 200_000, 16 << 20]),
+        shares in any::<bool>(),
     ) {
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(Memory { shares, ..Memory::default() });
         let stored: Vec<Stored> =
             runs.into_iter().map(|(seed, len, compression, sealed)| store(&memory, seed, len, compression, sealed)).collect();
         let reader = reader(&memory, cache);
         for (which, [skip, len, from, part]) in reads {
             let Stored { raw, extent } = &stored[which.index(stored.len())];
+            let whole = reader.read_bytes(extent, 0, extent.len, Access::Sequential).expect("the bytes");
+            prop_assert!(whole == raw[..], "all of {extent:?}");
+            let frame = (from as usize % raw.len() / FRAME_SIZE * FRAME_SIZE) as u32;
+            let rest = reader.read_bytes(extent, frame, extent.len - frame, Access::Nearby).expect("the bytes");
+            prop_assert!(rest == raw[frame as usize..], "from {frame} on of {extent:?}");
             let skip = skip % extent.run_len;
             let len = 1 + len % (extent.run_len - skip);
             let extent = extent.part(skip, len);
@@ -133,9 +151,9 @@ proptest! {
     #[test]
     fn damage_is_healed_or_named(
         seed in any::<u64>(), len in lengths(), compression in select(Compression::ALL), sealed in any::<bool>(),
-        place in any::<prop::sample::Index>(), lasting in any::<bool>()
+        place in any::<prop::sample::Index>(), lasting in any::<bool>(), shares in any::<bool>()
     ) {
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(Memory { shares, ..Memory::default() });
         let Stored { raw, extent } = store(&memory, seed, len, compression, sealed);
         let at = place.index(extent.stored_len as usize) as u64;
         if lasting { &memory.broken } else { &memory.flipped }.lock().push(at);
@@ -146,7 +164,12 @@ proptest! {
             prop_assert!(matches!(bytes, Err(ReadError::Corrupt { .. })), "{bytes:?}");
             memory.distrusted.lock().clear();
         }
-        let outcome = reader.read(&extent, 0, extent.len, &mut out);
+        let outcome = match shares {
+            true => reader
+                .read_bytes(&extent, 0, extent.len, Access::Sequential)
+                .map(|bytes| out.extend_from_slice(&bytes)),
+            false => reader.read(&extent, 0, extent.len, &mut out),
+        };
         if lasting {
             let named = matches!(outcome, Err(ReadError::Corrupt { segment: SEGMENT, offset: 0, .. }));
             prop_assert!(named, "{outcome:?}");
@@ -232,6 +255,20 @@ fn whole_raw_frames_take_one_read_and_no_room_in_the_cache() {
     let part = reader.read_bytes(&extent, 1000, 300_000, Access::Random).expect("bytes");
     assert!(part == raw[1000..301_000]);
     assert_eq!(reads(), 6, "the first frame, the whole ones, the last frame");
+}
+
+#[test]
+fn what_a_source_shares_is_not_copied_and_takes_one_read() {
+    let memory = Arc::new(Memory { shares: true, ..Memory::default() });
+    let Stored { raw, extent } = store(&memory, 1, (1 << 20) - 100, Compression::None, false);
+    let reader = reader(&memory, 16 << 20);
+    let reads = || memory.reads.load(Ordering::Relaxed);
+    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
+    assert_eq!(reads(), 1, "the table and all frames");
+    let from = 2 * FRAME_SIZE as u32;
+    let two = reader.read_bytes(&extent, from, from, Access::Sequential).expect("bytes");
+    assert!(two == raw[2 * FRAME_SIZE..4 * FRAME_SIZE]);
+    assert_eq!(reads(), 2, "the table is known");
 }
 
 /// What is used again and again stays while a scan of ten times the cache goes by.

@@ -11,7 +11,7 @@ use forebay_data::{Access, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience, StoreUrl};
 use forebay_types::{SegmentId, VolumeId};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
 use super::files::ObjectFiles;
@@ -39,9 +39,14 @@ enum Via {
 /// The cache of a store elsewhere.
 struct Cached {
     cache: DiskCache<FromStore>,
-    /// Lengths of objects, asked for once.
+    /// Lengths of objects.
     lens: RwLock<FxHashMap<ObjectRef, u64>>,
+    /// Held while an object's length is asked for, so that it is asked for once: by the object's number.
+    asking: [Mutex<()>; ASKING],
 }
+
+/// Lengths of so many objects are asked for at a time.
+const ASKING: usize = 32;
 
 struct FromStore(ObjectStore);
 
@@ -97,7 +102,10 @@ impl ObjectReader {
         let store = store.patient(Patience::Quick);
         let cache = DiskCache::open(dir, volume, capacity, FromStore(store.clone()), CacheOptions::default())
             .map_err(|error| VolumeError::Option(error.to_string()))?;
-        Ok(ObjectReader { store, via: Via::Cache(Cached { cache, lens: RwLock::default() }) })
+        Ok(ObjectReader {
+            store,
+            via: Via::Cache(Cached { cache, lens: RwLock::default(), asking: Default::default() }),
+        })
     }
 
     /// How far a sequential reader should be read ahead of, in bytes; 0: not at all.
@@ -135,13 +143,30 @@ impl ObjectReader {
             Some(cached) => self.read_cached(cached, segment, object, range, access),
             None => self.store.get_range(&object_key(object), range).map_err(Wrong::Store),
         };
-        let bytes = read.map_err(|wrong| match wrong {
-            Wrong::Store(error) => explain(segment, offset, &error),
-            Wrong::Source(error) => error,
-        })?;
+        let bytes = read.map_err(|wrong| wrong.explain(segment, offset))?;
         let got = bytes.len().min(out.len());
         out[..got].copy_from_slice(&bytes[..got]);
         Ok(got)
+    }
+
+    /// Whether [`ObjectReader::share`] ever gives anything.
+    pub(crate) fn shares(&self) -> bool {
+        self.in_cache().is_some()
+    }
+
+    /// Bytes of an object as the cache has them in memory; fewer only where the object has no more. `None` where there is no cache.
+    pub(crate) fn share(
+        &self,
+        segment: SegmentId,
+        object: ObjectRef,
+        offset: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<Option<Bytes>, SourceError> {
+        let Some(cached) = self.in_cache() else { return Ok(None) };
+        let range = offset..offset.saturating_add(u64::from(len));
+        let read = self.read_cached(cached, segment, object, range, access);
+        read.map(Some).map_err(|wrong| wrong.explain(segment, offset))
     }
 
     fn read_cached(
@@ -184,8 +209,14 @@ impl ObjectReader {
     }
 
     fn object_len(&self, cached: &Cached, object: ObjectRef) -> Result<u64, Wrong> {
-        if let Some(len) = cached.lens.read().get(&object) {
-            return Ok(*len);
+        let known = || cached.lens.read().get(&object).copied();
+        if let Some(len) = known() {
+            return Ok(len);
+        }
+        let turn = cached.asking.get(object.id.0 as usize % ASKING);
+        let _turn = turn.map(Mutex::lock);
+        if let Some(len) = known() {
+            return Ok(len);
         }
         let len = self.store.head(&object_key(object)).map_err(Wrong::Store)?.size;
         cached.lens.write().insert(object, len);
@@ -202,6 +233,9 @@ impl ObjectReader {
     /// Says that an object was put from the file at `path`: who wrote it is likely to read it.
     pub(crate) fn uploaded(&self, object: ObjectRef, path: &Path) {
         let Some(cached) = self.in_cache() else { return };
+        if let Ok(about) = path.metadata() {
+            cached.lens.write().insert(object, about.len());
+        }
         if let Err(error) = cached.cache.insert_file(cache_key(object), path) {
             tracing::warn!("an uploaded object is not cached: {error}");
         }
@@ -235,6 +269,15 @@ impl ObjectReader {
 enum Wrong {
     Store(ObjectError),
     Source(SourceError),
+}
+
+impl Wrong {
+    fn explain(self, segment: SegmentId, offset: u64) -> SourceError {
+        match self {
+            Wrong::Store(error) => explain(segment, offset, &error),
+            Wrong::Source(error) => error,
+        }
+    }
 }
 
 fn explain(segment: SegmentId, offset: u64, error: &ObjectError) -> SourceError {

@@ -23,6 +23,8 @@ const KIB: u64 = 1 << 10;
 #[derive(Debug, Default)]
 struct Seen {
     ranges: Vec<Range<u64>>,
+    /// Objects of data whose length was asked for.
+    lengths: Vec<String>,
     in_flight: usize,
     most: usize,
     /// Range reads of data wait until so many are in flight.
@@ -79,6 +81,11 @@ impl Backend for Gauge {
         self.inner.get(key)
     }
     fn head(&self, key: &str) -> Result<Meta, ObjectError> {
+        if key.starts_with("data/") {
+            self.seen.lock().lengths.push(key.to_owned());
+            // As long as a store elsewhere takes: others ask meanwhile.
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.inner.head(key)
     }
     fn delete(&self, key: &str) -> Result<(), ObjectError> {
@@ -176,6 +183,30 @@ fn a_sequential_reader_has_several_requests_under_way() {
     let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     assert!(ranges.iter().all(|range| range.end - range.start <= 8 << 20));
     assert!(total < content.len() as u64 * 5 / 4, "{total} bytes for {}", content.len());
+}
+
+#[test]
+fn the_length_of_an_object_is_asked_for_once() {
+    let content = noise(&mut Random(23), 16 * MIB);
+    let far = Far::with(23, &[(b"big".to_vec(), content.clone())]);
+    far.gauge.seen.lock().lengths.clear();
+    let (ino, together) = (far.ino(b"big"), std::sync::Barrier::new(8));
+    std::thread::scope(|scope| {
+        for part in 0..8 {
+            let (far, content, together) = (&far, &content, &together);
+            scope.spawn(move || {
+                together.wait();
+                for at in (0..2 * MIB).step_by(MIB).map(|at| part * 2 * MIB + at) {
+                    assert!(far.read(ino, at as u64, MIB) == content[at..at + MIB], "at {at}");
+                }
+            });
+        }
+    });
+    let mut asked = far.gauge.seen.lock().lengths.clone();
+    asked.sort();
+    let objects = asked.len();
+    asked.dedup();
+    assert!(objects > 0 && asked.len() == objects, "{objects} times for {asked:?}");
 }
 
 #[test]
