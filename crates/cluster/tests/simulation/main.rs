@@ -33,7 +33,7 @@ fn number(name: &str) -> Option<u64> {
 /// What is wrong in the world of this seed, if anything.
 fn run(seed: u64, planted: Option<Planted>) -> Result<usize, String> {
     let mut world = World::new(seed, planted);
-    world.run()?;
+    world.run().map_err(|found| format!("seed {seed}: {found}"))?;
     let operations = world.history.len();
     checker::check(&world.history.settled()).map_err(|found| format!("seed {seed}: {found}"))?;
     Ok(operations)

@@ -145,6 +145,8 @@ impl Owner {
         self.sessions.end(session);
         let mut rows = vec![(Key::Session(session), None)];
         rows.extend((0..8).map(|slot| (Key::Slot(session, SlotNumber(slot)), None)));
+        let leases = self.table.leases_of(session).into_iter();
+        rows.extend(leases.map(|grant| (Key::WriteLease(session, grant.ino), None)));
         let record = self.record(rows);
         self.ending.push((record, session));
     }
