@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("data", 2),
     ("cache", 2),
     ("volume", 3),
+    ("owner", 3),
     ("vfs", 4),
     ("mount", 5),
     ("cli", 6),

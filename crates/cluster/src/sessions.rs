@@ -162,6 +162,12 @@ impl<A: Clone> Sessions<A> {
         self.sessions.remove(&id);
     }
 
+    /// The slots that a session has used.
+    #[must_use]
+    pub fn slots(&self, id: SessionId) -> Vec<SlotNumber> {
+        self.sessions.get(&id).into_iter().flat_map(|session| session.slots.keys().copied()).collect()
+    }
+
     /// Whether a session lives.
     #[must_use]
     pub fn lives(&self, id: SessionId) -> bool {

@@ -27,6 +27,9 @@ const APPLIED: u8 = b'p';
 const ORPHAN: u8 = b'o';
 const GARBAGE: u8 = b'q';
 const FENCE: u8 = b'f';
+const SESSION: u8 = b'c';
+const RETRY: u8 = b'r';
+const WRITE_LEASE: u8 = b'w';
 
 /// A decoded key. Each names one row; where the row has versions, the generation is in [`VersionedKey`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,6 +52,12 @@ pub enum Key {
     Garbage(u64, u64),
     /// The owner of the shard.
     Fence,
+    /// A client's session.
+    Session(u128),
+    /// What was answered last in a slot of a session.
+    Retry(u128, u16),
+    /// A session's lease to write, on an inode of a subvolume.
+    WriteLease(u128, SubvolumeId, Ino),
 }
 
 /// What a versioned row is about.
@@ -186,6 +195,30 @@ pub fn garbage() -> Vec<u8> {
     volume(GARBAGE)
 }
 
+/// What the keys of all sessions begin with.
+#[must_use]
+pub fn sessions() -> Vec<u8> {
+    volume(SESSION)
+}
+
+/// What the keys of the slots of one session begin with; of all, without one.
+#[must_use]
+pub fn retries(session: Option<u128>) -> Vec<u8> {
+    of_session(RETRY, session)
+}
+
+/// What the keys of one session's leases to write begin with; of all, without one.
+#[must_use]
+pub fn write_leases(session: Option<u128>) -> Vec<u8> {
+    of_session(WRITE_LEASE, session)
+}
+
+fn of_session(tag: u8, session: Option<u128>) -> Vec<u8> {
+    let mut key = volume(tag);
+    key.extend(session.iter().flat_map(|session| session.to_be_bytes()));
+    key
+}
+
 fn volume(tag: u8) -> Vec<u8> {
     vec![0, 0, 0, 0, tag]
 }
@@ -223,6 +256,14 @@ impl Key {
             }
             Key::Garbage(epoch, id) => extend(volume(GARBAGE), &[&epoch.to_be_bytes(), &id.to_be_bytes()]),
             Key::Fence => volume(FENCE),
+            Key::Session(session) => extend(volume(SESSION), &[&session.to_be_bytes()]),
+            Key::Retry(session, slot) => {
+                extend(volume(RETRY), &[&session.to_be_bytes(), &slot.to_be_bytes()])
+            }
+            Key::WriteLease(session, subvolume, ino) => extend(
+                volume(WRITE_LEASE),
+                &[&session.to_be_bytes(), &subvolume.0.to_be_bytes(), &ino.0.to_be_bytes()],
+            ),
         }
     }
 
@@ -254,6 +295,10 @@ fn be64(from: &mut Decoder<'_>) -> Result<u64, FormatError> {
     Ok(u64::from_be_bytes(from.array()?))
 }
 
+fn be128(from: &mut Decoder<'_>) -> Result<u128, FormatError> {
+    Ok(u128::from_be_bytes(from.array()?))
+}
+
 fn global(tag: u8, from: &mut Decoder<'_>) -> Result<Key, FormatError> {
     Ok(match tag {
         SEGMENT => Key::Segment(SegmentId(be64(from)?)),
@@ -264,6 +309,9 @@ fn global(tag: u8, from: &mut Decoder<'_>) -> Result<Key, FormatError> {
         ORPHAN => Key::Orphan(SubvolumeId(be32(from)?), Ino(be64(from)?)),
         GARBAGE => Key::Garbage(be64(from)?, be64(from)?),
         FENCE => Key::Fence,
+        SESSION => Key::Session(be128(from)?),
+        RETRY => Key::Retry(be128(from)?, u16::from_be_bytes(from.array()?)),
+        WRITE_LEASE => Key::WriteLease(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
         other => return Err(FormatError::invalid("a key", format!("no volume row has tag {other}"))),
     })
 }

@@ -12,6 +12,7 @@ pub mod key;
 pub mod record;
 pub mod row;
 pub mod run;
+pub mod shared_row;
 pub mod stream;
 
 pub use cipher::{Keyring, MasterKey, RunSealer};

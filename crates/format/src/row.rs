@@ -26,7 +26,7 @@ pub trait Row: Sized {
     }
 }
 
-fn version(from: &mut Decoder<'_>, what: &'static str, supported: u8) -> Result<u8, FormatError> {
+pub(crate) fn version(from: &mut Decoder<'_>, what: &'static str, supported: u8) -> Result<u8, FormatError> {
     let found = from.u8()?;
     if found == 0 || found > supported {
         return Err(FormatError::Version { what, found: u32::from(found), supported: u32::from(supported) });

@@ -318,6 +318,12 @@ impl LeaseTable {
         Some(holder.lease)
     }
 
+    /// Whether any session has a lease on an inode, or may have one from a former owner.
+    #[must_use]
+    pub fn is_held(&self, ino: Ino) -> bool {
+        self.recovers() || self.nodes.get(&ino).is_some_and(|node| !node.holders.is_empty())
+    }
+
     /// Whether sessions of the former owner have yet to reclaim.
     #[must_use]
     pub fn recovers(&self) -> bool {

@@ -67,6 +67,10 @@ pub fn key() -> impl Strategy<Value = Key> {
         1 => subvolume().prop_map(Key::Subvolume),
         1 => (subvolume(), ino()).prop_map(|(subvolume, ino)| Key::Orphan(subvolume, ino)),
         1 => (number(), number()).prop_map(|(epoch, object)| Key::Garbage(epoch, object)),
+        1 => any::<u128>().prop_map(Key::Session),
+        1 => any::<(u128, u16)>().prop_map(|(session, slot)| Key::Retry(session, slot)),
+        1 => (any::<u128>(), subvolume(), ino())
+            .prop_map(|(session, subvolume, ino)| Key::WriteLease(session, subvolume, ino)),
     ]
 }
 

@@ -68,7 +68,7 @@ impl Checkpoint<'_> {
     ///
     /// # Errors
     /// [`MetaError::Engine`]; the rows are pending again. After an unknown outcome the engine is asked what it has.
-    pub fn store(mut self) -> Result<Sequence, MetaError> {
+    pub fn store(self) -> Result<Sequence, MetaError> {
         let engine = self.ns.rows.engine();
         let outcome = engine.commit(&Batch { expect: Vec::new(), rows: self.rows().collect() })?;
         let committed = match outcome {
@@ -80,11 +80,16 @@ impl Checkpoint<'_> {
             let detail = "another owner has taken the volume over".to_owned();
             return Err(EngineError::Failed { place: format!("{engine:?}"), detail }.into());
         }
+        Ok(self.stored())
+    }
+
+    /// Says that the engine has its rows: the caller has committed them, in one batch with others of its own.
+    pub fn stored(mut self) -> Sequence {
         self.stored = true;
         let mut owner = self.ns.lock();
         self.ns.rows.frozen_is_stored();
         owner.applied = self.sequence;
-        Ok(self.sequence)
+        self.sequence
     }
 }
 

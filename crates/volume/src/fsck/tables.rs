@@ -10,6 +10,7 @@ use forebay_format::{
         ObjectRef, Row, SegmentRow, SubvolumeRow, TOMBSTONE,
     },
     run::RunForm,
+    shared_row::{FenceRow, RetryRow, SessionRow},
 };
 use forebay_types::{Epoch, Generation, Ino, ObjectId, SegmentId, SubvolumeId};
 
@@ -111,7 +112,10 @@ impl Tables {
                 self.garbage.insert(ObjectRef { epoch: Epoch(epoch), id: ObjectId(id) });
                 Ok(())
             }
-            Key::Fence => Ok(()),
+            Key::Fence => FenceRow::decode(value).map(drop),
+            Key::Session(_) => SessionRow::decode(value).map(drop),
+            Key::Retry(..) => RetryRow::decode(value).map(drop),
+            Key::WriteLease(..) => Ok(()),
         };
         if let Err(error) = wrong {
             let message = format!("a row of the volume cannot be read ({error})");

@@ -1,0 +1,115 @@
+//! What the next batch of the engine will have besides the namespace's rows, and who waits for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use forebay_cluster::{LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions};
+use forebay_format::{key::Key, row::Row, shared_row::RetryRow};
+use forebay_types::{Ino, SubvolumeId};
+use rustc_hash::FxHashMap;
+
+use crate::request::{Refusal, Reply, Request, Response};
+
+/// The number of a batch: they are committed one after the other.
+pub(crate) type BatchNumber = u64;
+
+/// Rows to be put or deleted.
+pub(crate) type Rows = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// A request that was taken in.
+pub(crate) struct Pending {
+    pub(crate) request: Arc<Request>,
+    pub(crate) needs: Vec<forebay_cluster::Need>,
+    pub(crate) reply: Reply,
+}
+
+/// An answer as slots keep it: its bytes, and the batch it is in.
+pub(crate) type Kept = (Arc<[u8]>, BatchNumber);
+
+/// What an owner keeps in memory besides the namespace, under one lock that is never held while the engine or a client is waited for.
+pub(crate) struct Core {
+    pub(crate) ownership: Ownership,
+    pub(crate) sessions: Sessions<Kept>,
+    pub(crate) table: LeaseTable,
+    pub(crate) requests: FxHashMap<RequestId, Pending>,
+    pub(crate) next_request: u64,
+    /// Requests that look something up while that may not be told: they run after the next batch.
+    pub(crate) late: Vec<RequestId>,
+    /// The batch that collects, and the last one that is committed.
+    pub(crate) open: BatchNumber,
+    pub(crate) committed: BatchNumber,
+    /// Rows of the batch that collects.
+    pub(crate) rows: Rows,
+    /// The batch that has the last change of an inode, while it is not committed.
+    pub(crate) changed: FxHashMap<Ino, BatchNumber>,
+    pub(crate) held_back: Vec<HeldBack>,
+    /// Sessions whose end is in a batch that is not committed.
+    pub(crate) ending: Vec<(BatchNumber, SessionId)>,
+    /// Whether the namespace has records for the batch that collects.
+    pub(crate) dirty: bool,
+    pub(crate) over: bool,
+    pub(crate) stops: bool,
+}
+
+/// A response that waits for a batch.
+pub(crate) struct HeldBack {
+    pub(crate) batch: BatchNumber,
+    pub(crate) reply: Reply,
+    pub(crate) response: Result<Response, Refusal>,
+}
+
+impl Core {
+    /// Puts a row into the batch that collects, and returns its number.
+    pub(crate) fn put(&mut self, key: &Key, value: Option<Vec<u8>>) -> BatchNumber {
+        self.rows.insert(key.encode(), value);
+        self.open
+    }
+
+    /// Puts rows for the leases to write that have changed. Returns whether there were any.
+    pub(crate) fn put_leases(&mut self, at: SubvolumeId) -> bool {
+        let changes = self.table.take_write_changes();
+        for (session, ino, given) in &changes {
+            self.put(&Key::WriteLease(session.0, at, *ino), given.then(Vec::new));
+        }
+        !changes.is_empty()
+    }
+
+    /// Keeps the answer of a slot.
+    pub(crate) fn keep_answer(&mut self, request: &Request, answer: &[u8]) {
+        let Some((slot, number)) = request.slot else { return };
+        let row = RetryRow { number, answer: answer.to_vec() };
+        let batch = self.put(&Key::Retry(request.session.0, slot.0), Some(row.encode()));
+        self.sessions.answered(request.session, slot, (answer.into(), batch));
+    }
+
+    /// Ends a session in the batch that collects.
+    pub(crate) fn end_session(&mut self, session: SessionId, at: SubvolumeId) {
+        for slot in self.sessions.slots(session) {
+            self.put(&Key::Retry(session.0, slot.0), None);
+        }
+        for grant in self.table.leases_of(session) {
+            if grant.lease == forebay_cluster::Lease::Write {
+                self.put(&Key::WriteLease(session.0, at, grant.ino), None);
+            }
+        }
+        let batch = self.put(&Key::Session(session.0), None);
+        self.sessions.end(session);
+        self.ending.push((batch, session));
+    }
+
+    /// Whether the owner is to stop, and has not been able to commit for so long that it may not answer anyway.
+    pub(crate) fn stops_in_vain(&self, now: Moment) -> bool {
+        self.stops && !self.ownership.may_look_up(now)
+    }
+
+    /// The batch that a look at these inodes has to wait for: the last one with a change of any.
+    pub(crate) fn last_change(&self, inos: impl Iterator<Item = Ino>) -> BatchNumber {
+        inos.filter_map(|ino| self.changed.get(&ino)).copied().max().unwrap_or(0)
+    }
+
+    /// Takes the responses that waited for what is committed now.
+    pub(crate) fn take_ready(&mut self) -> Vec<HeldBack> {
+        let committed = self.committed;
+        self.changed.retain(|_, batch| *batch > committed);
+        self.held_back.extract_if(.., |held| held.batch <= committed).collect()
+    }
+}

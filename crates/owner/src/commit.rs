@@ -1,0 +1,198 @@
+//! Group commit: everything that has collected while one batch was on its way to the engine is the next one.
+//!
+//! A batch has the namespace's rows, those of sessions, slots and leases, and the next fence. It is committed, or found to be fenced; where nobody can tell, the
+//! same batch is committed again until somebody can. Only then the next one is closed.
+
+use std::time::Duration;
+
+use forebay_cluster::{Claim, SessionId};
+use forebay_engine::{Batch, EngineError, Outcome, settle};
+use forebay_format::key::Key;
+use forebay_meta::{Checkpoint, MetaError};
+
+use crate::{
+    batch::{BatchNumber, HeldBack, Rows},
+    owner::{VolumeOwner, not_owner},
+    take::{fence_value, read_fence},
+};
+
+/// How long the committer sleeps at most while there is nothing to commit: so late it sees that a session is overdue.
+const IDLE: Duration = Duration::from_millis(100);
+/// After which a batch is tried again that the engine did not take.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// A batch that is closed.
+struct Closed<'a> {
+    checkpoint: Option<Checkpoint<'a>>,
+    rows: Rows,
+    claim: Claim,
+    number: BatchNumber,
+}
+
+impl VolumeOwner {
+    /// Commits batches until [`VolumeOwner::stop`] was called and everything is committed, or another server has taken the volume. One thread runs this.
+    ///
+    /// # Errors
+    /// [`MetaError`] where the namespace's rows cannot be handed out; nothing is answered any more.
+    pub fn commit_until_stopped(&self) -> Result<(), MetaError> {
+        let result = self.commit_all();
+        self.end();
+        result
+    }
+
+    /// Answers nothing new from now on. What was taken in is committed and answered; then the volume is given up, so that another server may have it at once.
+    pub fn stop(&self) {
+        self.core.lock().stops = true;
+        self.work.notify_one();
+    }
+
+    fn commit_all(&self) -> Result<(), MetaError> {
+        loop {
+            let Some(stops) = self.wait_for_work() else { return Ok(()) };
+            if let Some(closed) = self.close_batch(stops)? {
+                if !self.commit(closed) {
+                    return Ok(());
+                }
+                self.committed();
+            } else if stops {
+                self.give_up();
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until something is to be committed, which may be a beat or the end of a session. Returns whether the owner stops; `None` once it is over.
+    fn wait_for_work(&self) -> Option<bool> {
+        let mut core = self.core.lock();
+        loop {
+            let now = self.ticks.now();
+            for session in core.sessions.overdue(now) {
+                tracing::warn!(
+                    session = format_args!("{:032x}", session.0),
+                    "a client was not heard of: its session ends"
+                );
+                core.end_session(session, self.at);
+            }
+            if core.over {
+                return None;
+            }
+            let beat = core.ownership.beat_at().is_some_and(|at| at <= now);
+            if core.stops || core.dirty || !core.rows.is_empty() || !core.late.is_empty() || beat {
+                return Some(core.stops);
+            }
+            self.work.wait_for(&mut core, IDLE);
+        }
+    }
+
+    /// Closes the batch that collects. `None` where the owner stops and nothing is left.
+    fn close_batch(&self, stops: bool) -> Result<Option<Closed<'_>>, MetaError> {
+        // No operation is between its record and its other rows now.
+        let _alone = self.batch.write();
+        let checkpoint = self.ns.checkpoint()?;
+        let mut core = self.core.lock();
+        if stops && checkpoint.is_none() && core.rows.is_empty() && core.requests.is_empty() {
+            return Ok(None);
+        }
+        let Some(claim) = core.ownership.begin(self.ticks.now()) else { return Ok(None) };
+        let (rows, number) = (std::mem::take(&mut core.rows), core.open);
+        core.open += 1;
+        core.dirty = false;
+        Ok(Some(Closed { checkpoint, rows, claim, number }))
+    }
+
+    /// Commits a batch. Returns whether the volume is still owned.
+    fn commit(&self, closed: Closed<'_>) -> bool {
+        let Closed { checkpoint, mut rows, claim, number } = closed;
+        let fence = Key::Fence.encode();
+        rows.insert(fence.clone(), Some(fence_value(&claim.fence)));
+        let expect = vec![(fence.clone(), claim.expect.as_ref().map(fence_value))];
+        let ours = rows.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+        let mut all: Vec<_> = checkpoint.iter().flat_map(Checkpoint::rows).chain(ours).collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        let batch = Batch { expect, rows: all };
+        let committed = self.commit_batch(&batch, &fence);
+        drop(batch);
+        if committed {
+            checkpoint.map(Checkpoint::stored);
+            let mut core = self.core.lock();
+            core.ownership.committed();
+            core.committed = number;
+        }
+        committed
+    }
+
+    /// Hands a batch to the engine until it says what became of it. Returns whether it was committed; else the ownership is over.
+    fn commit_batch(&self, batch: &Batch<'_>, fence: &[u8]) -> bool {
+        let engine = self.ns.engine();
+        let mut unknown = false;
+        loop {
+            let outcome = if unknown { settle(engine.as_ref(), batch, fence) } else { engine.commit(batch) };
+            match outcome {
+                Ok(Outcome::Committed) => return true,
+                Ok(Outcome::Unknown) => unknown = true,
+                Ok(Outcome::Fenced) => match read_fence(engine.as_ref()) {
+                    Ok(found) => return self.core.lock().ownership.fenced(found, self.ticks.now()),
+                    Err(error) => tracing::warn!(%error, "the owner's fence cannot be read"),
+                },
+                // Nothing was changed by this try; by one before it perhaps.
+                Err(error) => warn_of(&error),
+            }
+            if self.core.lock().stops_in_vain(self.ticks.now()) {
+                return false;
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+    }
+
+    /// Tells those who waited for the batch, and does what it makes possible.
+    fn committed(&self) {
+        let (ready, late, ended) = {
+            let mut core = self.core.lock();
+            let committed = core.committed;
+            let ended: Vec<SessionId> =
+                core.ending.extract_if(.., |end| end.0 <= committed).map(|end| end.1).collect();
+            (core.take_ready(), std::mem::take(&mut core.late), ended)
+        };
+        for HeldBack { reply, response, .. } in ready {
+            reply(response);
+        }
+        for session in ended {
+            let effects = self.core.lock().table.end(session);
+            self.carry_out(effects);
+        }
+        for id in late {
+            let effects = self.run(id);
+            self.carry_out(effects);
+        }
+    }
+
+    /// Puts a fence without an owner, so that another server need not wait. Failing is no harm: then it waits.
+    fn give_up(&self) {
+        let Some(claim) = self.core.lock().ownership.give_up() else { return };
+        let (key, value) = (Key::Fence.encode(), fence_value(&claim.fence));
+        let expect = vec![(key.clone(), claim.expect.as_ref().map(fence_value))];
+        let batch = Batch { expect, rows: vec![(&key, Some(&value))] };
+        if let Err(error) = self.ns.engine().commit(&batch) {
+            warn_of(&error);
+        }
+    }
+
+    /// Refuses everything that waits.
+    fn end(&self) {
+        self.log.end();
+        let (refusal, held_back, requests) = {
+            let mut core = self.core.lock();
+            core.over = true;
+            (not_owner(&core), std::mem::take(&mut core.held_back), std::mem::take(&mut core.requests))
+        };
+        let held_back = held_back.into_iter().map(|held| held.reply);
+        let replies = held_back.chain(requests.into_values().map(|pending| pending.reply));
+        for reply in replies {
+            reply(Err(refusal.clone()));
+        }
+    }
+}
+
+fn warn_of(error: &EngineError) {
+    tracing::warn!(%error, "the metadata engine did not take a batch");
+}

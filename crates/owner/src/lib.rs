@@ -1,0 +1,27 @@
+//! The owner of a shared volume.
+//!
+//! Guarantees: a request that changes something is answered once the batch with its record is committed, and one that only looked once everything that it may
+//! have seen is; each is carried out once; no lease is granted or request run against another session's lease. Relies on: the engine's
+//! fences; clocks that keep the terms (`docs/design/cluster.md`).
+//!
+//! [`take`] waits until the volume is to be had, [`VolumeOwner::open`] makes its owner of that, [`VolumeOwner::submit`] takes requests, and one thread runs
+//! [`VolumeOwner::commit_until_stopped`]. Replies and recalls leave through closures: this crate knows no network.
+
+mod answer;
+mod batch;
+mod commit;
+mod log;
+mod open;
+mod operation;
+mod owner;
+mod request;
+mod take;
+mod ticks;
+
+pub use answer::{Answer, Failure, InodeAnswer};
+pub use open::OpenError;
+pub use operation::Operation;
+pub use owner::VolumeOwner;
+pub use request::{Push, Refusal, Reply, Request, Response};
+pub use take::{Taken, take};
+pub use ticks::{SystemTicks, Ticks};

@@ -1,0 +1,90 @@
+//! Standing by until a volume is to be had.
+
+use std::{sync::Arc, time::Duration};
+
+use forebay_cluster::{Claim, Fence, Ownership, ServerId, Terms};
+use forebay_engine::{Batch, Engine, EngineError, Outcome, settle};
+use forebay_format::{key::Key, row::Row, shared_row::FenceRow};
+use forebay_meta::MetaError;
+
+use crate::ticks::Ticks;
+
+/// How often a server that stands by looks at the fence.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// A volume that this server has taken.
+#[derive(Debug)]
+pub struct Taken {
+    pub(crate) ownership: Ownership,
+}
+
+/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once `stopped` says so, which is asked at least every
+/// half second; `pause` waits that long, or less.
+///
+/// # Errors
+/// [`EngineError`] where the engine fails for good; while it is unreachable, it is asked again.
+pub fn take(
+    engine: &Arc<dyn Engine>,
+    (server, address): (ServerId, &str),
+    terms: Terms,
+    ticks: &dyn Ticks,
+    mut pause: impl FnMut(Duration),
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Taken>, MetaError> {
+    let mut ownership = Ownership::new(server, address.to_owned(), terms);
+    while !stopped() {
+        match read_fence(engine.as_ref()) {
+            Ok(found) => {
+                let now = ticks.now();
+                if let Some(claim) = ownership.saw(found, now)
+                    && commit_claim(engine.as_ref(), &claim)?
+                {
+                    ownership.claimed(claim, now);
+                    return Ok(Some(Taken { ownership }));
+                }
+            }
+            Err(MetaError::Engine(error)) if may_pass(&error) => {
+                tracing::warn!(%error, "the metadata engine does not answer");
+            }
+            Err(error) => return Err(error),
+        }
+        pause(LOOK_EVERY);
+    }
+    Ok(None)
+}
+
+/// Whether an engine that failed so may work again.
+pub(crate) fn may_pass(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Unreachable { .. } | EngineError::NoSpace { .. } | EngineError::Failed { .. }
+    )
+}
+
+pub(crate) fn read_fence(engine: &dyn Engine) -> Result<Option<Fence>, MetaError> {
+    let Some(value) = engine.get(&Key::Fence.encode())? else { return Ok(None) };
+    let wrong = |source| MetaError::Damaged { row: "the owner's fence".to_owned(), source };
+    let FenceRow { epoch, server, beat, address } = FenceRow::decode(&value).map_err(wrong)?;
+    Ok(Some(Fence { epoch, server: server.map(ServerId), address, beat }))
+}
+
+pub(crate) fn fence_value(fence: &Fence) -> Vec<u8> {
+    let Fence { epoch, server, address, beat } = fence.clone();
+    FenceRow { epoch, server: server.map(|server| server.0), beat, address }.encode()
+}
+
+/// Whether the claim was committed. Where nobody can tell, it was not made: it is made again from what the row says then.
+fn commit_claim(engine: &dyn Engine, claim: &Claim) -> Result<bool, MetaError> {
+    let (key, value) = (Key::Fence.encode(), fence_value(&claim.fence));
+    let expect = vec![(key.clone(), claim.expect.as_ref().map(fence_value))];
+    let batch = Batch { expect, rows: vec![(&key, Some(&value))] };
+    let outcome = match engine.commit(&batch) {
+        Ok(Outcome::Unknown) => settle(engine, &batch, &key),
+        other => other,
+    };
+    match outcome {
+        Ok(outcome) => Ok(outcome == Outcome::Committed),
+        Err(error) if may_pass(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

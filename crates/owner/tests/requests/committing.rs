@@ -1,0 +1,158 @@
+use std::time::Duration;
+
+use forebay_cluster::SlotNumber;
+use forebay_owner::{Answer, Failure, Operation, Refusal, Request};
+use forebay_types::{Epoch, Ino};
+
+use super::{
+    held::Mode,
+    world::{World, lookup, make, until},
+};
+
+#[test]
+fn what_was_changed_is_answered_when_it_is_committed() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    world.engine.set(Mode::Holds);
+    let made = client.ask(make("a"));
+    let before = world.engine.asked();
+    until("the batch", || world.engine.asked() >= before);
+    let seen = client.ask(lookup("a"));
+    let elsewhere = client.ask(Operation::Inode(Ino::ROOT));
+    assert!(!made.is_there() && !seen.is_there(), "it may still be lost");
+    assert!(!elsewhere.is_there(), "the root's times changed with it");
+    world.engine.set(Mode::Works);
+    let inode = made.answer();
+    assert!(inode.inode().is_some());
+    assert_eq!(seen.answer(), inode);
+    drop(elsewhere.answer());
+    assert_eq!(client.ask(lookup("b")).answer(), Answer::Failed(Failure::NotFound));
+    assert_eq!(client.ask(make("a")).answer(), Answer::Failed(Failure::Exists));
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_comes_while_a_batch_is_on_its_way_is_the_next_one() {
+    let world = World::new();
+    let server = world.owner();
+    let clients: Vec<_> = (0..64).map(|id| server.begin(id)).collect();
+    world.engine.set(Mode::Holds);
+    let asked = world.engine.asked();
+    let first = clients[0].ask(make("first"));
+    until("the first batch", || world.engine.asked() > asked);
+    let rest: Vec<_> =
+        clients[1..].iter().enumerate().map(|(at, client)| client.ask(make(&format!("{at}")))).collect();
+    let committed = world.engine.committed();
+    world.engine.set(Mode::Works);
+    drop(first.answer());
+    for made in rest {
+        assert!(made.answer().inode().is_some());
+    }
+    let batches = world.engine.committed() - committed;
+    assert!(batches <= 3, "{batches} batches for 64 requests");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_request_repeated_to_a_later_owner_is_carried_out_once() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let request = client.request(make("once"), None);
+    let first = server.submit(request.clone()).answer();
+    assert_eq!(server.submit(request.clone()).answer(), first, "the same owner");
+    // The first owner goes on living, and is deposed.
+    let later = world.owner();
+    assert_eq!(later.owner.epoch(), Some(Epoch(2)));
+    let refused = later.submit(request.clone()).get();
+    assert_eq!(refused, Err(Refusal::MustReclaim { epoch: Epoch(2) }));
+    later.owner.reclaim(client.session, &[]).unwrap();
+    assert_eq!(later.submit(request).answer(), first, "a later one");
+    let again = later.client(client.session, 2);
+    assert_eq!(again.ask(make("once")).answer(), Answer::Failed(Failure::Exists));
+    later.stop().unwrap();
+}
+
+#[test]
+fn a_deposed_owner_changes_and_answers_nothing() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    world.engine.set(Mode::Away);
+    let lost = client.ask(make("lost"));
+    // It cannot commit; another takes over as soon as the engine is there.
+    world.ticks.pass(Duration::from_secs(4));
+    world.engine.set(Mode::Holds);
+    let taker = std::thread::scope(|scope| {
+        let taking = scope.spawn(|| world.owner());
+        // The taker first sees the fence, then its own pauses let time pass.
+        world.engine.set(Mode::Works);
+        taking.join().unwrap()
+    });
+    let outcome = lost.get();
+    taker.owner.reclaim(client.session, &[]).unwrap();
+    let seen = taker.client(client.session, 5).ask(lookup("lost")).answer();
+    match outcome {
+        // It was committed before the other took over.
+        Ok(response) => assert_eq!(seen, response.answer),
+        Err(refusal) => {
+            assert!(matches!(refusal, Refusal::NotOwner { .. }));
+            assert_eq!(seen, Answer::Failed(Failure::NotFound));
+        }
+    }
+    server.ended().unwrap();
+    let refused = client.ask(lookup("lost")).get();
+    assert!(matches!(refused, Err(Refusal::NotOwner { .. })), "{refused:?}");
+    taker.stop().unwrap();
+}
+
+#[test]
+fn a_batch_of_which_nobody_can_tell_is_settled_before_it_is_answered() {
+    for mode in [Mode::LosesAnswers, Mode::LosesBatches, Mode::Away] {
+        let world = World::new();
+        let server = world.owner();
+        let client = server.begin(1);
+        world.engine.set(mode);
+        let (asked, committed) = (world.engine.asked(), world.engine.committed());
+        let made = client.ask(make("a"));
+        until("a second try", || world.engine.asked() > asked + 1);
+        if mode != Mode::LosesAnswers {
+            assert!(!made.is_there());
+            world.engine.set(Mode::Works);
+        }
+        let made = made.answer();
+        world.engine.set(Mode::Works);
+        assert_eq!(client.ask(lookup("a")).answer(), made, "{mode:?}");
+        assert!(world.engine.committed() > committed);
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_owner_that_stops_hands_over_at_once() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let made = client.ask(make("a")).answer();
+    server.stop().unwrap();
+    let before = forebay_owner::Ticks::now(world.ticks.as_ref());
+    let next = world.owner();
+    assert_eq!(forebay_owner::Ticks::now(world.ticks.as_ref()), before, "without waiting");
+    next.owner.reclaim(client.session, &[]).unwrap();
+    assert_eq!(next.client(client.session, 2).ask(lookup("a")).answer(), made);
+    next.stop().unwrap();
+}
+
+#[test]
+fn a_change_without_a_slot_is_refused() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let session = client.session;
+    let bare = Request { session, slot: None, operation: make("a"), wish: None };
+    assert_eq!(server.submit(bare).get(), Err(Refusal::WrongSlot));
+    let needless = Request { session, slot: Some((SlotNumber(0), 1)), operation: lookup("a"), wish: None };
+    assert_eq!(server.submit(needless).get(), Err(Refusal::WrongSlot));
+    server.stop().unwrap();
+}

@@ -1,0 +1,111 @@
+//! An engine under a test's control.
+
+use std::sync::Arc;
+
+use forebay_engine::{Batch, Engine, EngineError, MemoryEngine, Outcome, RowPage, Writers};
+use parking_lot::{Condvar, Mutex};
+
+/// What becomes of commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    #[default]
+    Works,
+    /// Commits wait until the mode changes.
+    Holds,
+    /// Commits take effect, and nobody can tell.
+    LosesAnswers,
+    /// Commits do nothing, and nobody can tell.
+    LosesBatches,
+    /// The engine is not there.
+    Away,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mode: Mode,
+    /// Commits that were asked for, and those that took effect.
+    asked: u64,
+    committed: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct HeldEngine {
+    rows: MemoryEngine,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl HeldEngine {
+    pub fn new() -> Arc<HeldEngine> {
+        Arc::default()
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.state.lock().mode = mode;
+        self.changed.notify_all();
+    }
+
+    pub fn committed(&self) -> u64 {
+        self.state.lock().committed
+    }
+
+    pub fn asked(&self) -> u64 {
+        self.state.lock().asked
+    }
+
+    fn away(&self) -> Result<(), EngineError> {
+        if self.state.lock().mode == Mode::Away {
+            return Err(EngineError::Failed {
+                place: "the test".to_owned(),
+                detail: "it is away".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Engine for HeldEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.away()?;
+        self.rows.get(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        self.away()?;
+        self.rows.get_many(keys)
+    }
+
+    fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
+        self.away()?;
+        self.rows.scan(from, to, limit)
+    }
+
+    fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {
+        let mut state = self.state.lock();
+        state.asked += 1;
+        self.changed.notify_all();
+        while state.mode == Mode::Holds {
+            self.changed.wait(&mut state);
+        }
+        let mode = state.mode;
+        drop(state);
+        self.away()?;
+        if mode == Mode::LosesBatches {
+            return Ok(Outcome::Unknown);
+        }
+        let outcome = self.rows.commit(batch)?;
+        if outcome != Outcome::Committed {
+            return Ok(outcome);
+        }
+        self.state.lock().committed += 1;
+        Ok(if mode == Mode::LosesAnswers { Outcome::Unknown } else { outcome })
+    }
+
+    fn writers(&self) -> Writers {
+        Writers::Many
+    }
+
+    fn size_on_disk(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use forebay_cluster::{Lease, SessionId};
+use forebay_owner::{Answer, Failure, Operation, Push, Refusal};
+use forebay_types::Ino;
+
+use super::world::{Server, World, lookup, make, until};
+
+fn recalls(server: &Server, session: SessionId) -> Vec<Push> {
+    server.pushes.lock().iter().filter(|push| push.0 == session).map(|push| push.1).collect()
+}
+
+#[test]
+fn a_change_waits_until_what_others_keep_is_returned() {
+    let world = World::new();
+    let server = world.owner();
+    let (reader, writer) = (server.begin(1), server.begin(2));
+    let response = reader.ask_for(Operation::Entries(Ino::ROOT, None, 10), Lease::Read).get().unwrap();
+    let grant = response.grants[0];
+    assert_eq!((grant.ino, grant.lease), (Ino::ROOT, Lease::Read));
+    let made = writer.ask(make("a"));
+    until("the recall", || !recalls(&server, reader.session).is_empty());
+    let recall = Push::Recall { ino: Ino::ROOT, keep: None, stamp: grant.stamp };
+    assert_eq!(recalls(&server, reader.session), [recall]);
+    assert!(!made.is_there());
+    server.owner.returned(reader.session, Ino::ROOT, grant.stamp, None);
+    assert!(made.answer().inode().is_some());
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_client_that_is_not_heard_of_is_in_nobodys_way() {
+    let world = World::new();
+    let server = world.owner();
+    let (silent, other) = (server.begin(1), server.begin(2));
+    let granted = silent.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap();
+    assert_eq!(granted.grants[0].lease, Lease::Write);
+    let made = other.ask(make("a"));
+    for _ in 0..22 {
+        // The owner keeps its fence, and the other client says that it lives.
+        world.ticks.pass(Duration::from_millis(500));
+        until("a beat", || server.owner.renew(other.session).is_ok());
+    }
+    assert!(made.answer().inode().is_some());
+    assert_eq!(server.owner.renew(silent.session), Err(Refusal::SessionEnded));
+    let late = silent.ask(Operation::Unlink(Ino::ROOT, b"a".to_vec()));
+    assert_eq!(late.get(), Err(Refusal::SessionEnded));
+    assert!(other.ask(lookup("a")).answer().inode().is_some());
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_name_that_changes_while_it_is_waited_for_is_looked_at_again() {
+    let world = World::new();
+    let server = world.owner();
+    let (holder, one, maker, other) = (server.begin(1), server.begin(2), server.begin(3), server.begin(4));
+    drop(one.ask(make("a")).answer());
+    let root = holder.ask_for(Operation::Inode(Ino::ROOT), Lease::Read).get().unwrap().grants[0];
+    let unlink = || Operation::Unlink(Ino::ROOT, b"a".to_vec());
+    let first = one.ask(unlink());
+    let made = maker.ask_for(make("a"), Lease::Read);
+    // When this arrives, "a" is still the first file, which nobody has a lease on.
+    let second = other.ask(unlink());
+    server.owner.returned(holder.session, Ino::ROOT, root.stamp, None);
+    let made = made.get().unwrap();
+    let (ino, grant) = (made.answer.inode().unwrap().ino, made.grants[0]);
+    assert_eq!((grant.ino, grant.lease), (ino, Lease::Read), "and none on the directory: others wait for it");
+    assert_ne!(first.answer().inode().unwrap().ino, ino);
+    let recall = Push::Recall { ino, keep: None, stamp: grant.stamp };
+    until("the recall", || recalls(&server, maker.session) == [recall]);
+    assert!(!second.is_there());
+    server.owner.returned(maker.session, ino, grant.stamp, None);
+    assert_eq!(second.answer().inode().unwrap().ino, ino);
+    assert_eq!(one.ask(lookup("a")).answer(), Answer::Failed(Failure::NotFound));
+    server.stop().unwrap();
+}
+
+#[test]
+fn leases_to_write_outlive_the_owner() {
+    let world = World::new();
+    let server = world.owner();
+    let writer = server.begin(1);
+    let granted = writer.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap().grants[0];
+    let later = world.owner();
+    let reader = later.begin(2);
+    let seen = reader.ask(Operation::Inode(Ino::ROOT));
+    until("the recall", || !recalls(&later, writer.session).is_empty());
+    assert!(!seen.is_there());
+    let (_, given) = later.owner.reclaim(writer.session, &[(Ino::ROOT, Lease::Write)]).unwrap();
+    assert_eq!(given.len(), 1);
+    assert!(given[0].stamp > granted.stamp);
+    later.owner.returned(writer.session, Ino::ROOT, given[0].stamp, Some(Lease::Read));
+    assert!(seen.answer().inode().is_some());
+    later.stop().unwrap();
+}

@@ -1,0 +1,8 @@
+//! An owner with clients, over an engine whose commits a test holds back, loses or refuses.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
+
+mod committing;
+mod held;
+mod leasing;
+mod world;
