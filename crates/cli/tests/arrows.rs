@@ -14,6 +14,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("format", 1),
     ("cluster", 1),
     ("object", 2),
+    ("rpc", 2),
     ("meta", 2),
     ("data", 2),
     ("cache", 2),

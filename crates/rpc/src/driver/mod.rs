@@ -1,0 +1,15 @@
+//! Connections on sockets: server and client.
+
+mod channel;
+mod client;
+mod connect;
+mod link;
+mod peer;
+mod server;
+mod task;
+
+pub use channel::Call;
+pub use client::{Client, ClientConfig};
+pub use connect::ConnectError;
+pub use peer::{Handler, Handling, Peer};
+pub use server::{BindError, Server, ServerConfig};
