@@ -126,6 +126,16 @@ impl Directory {
         Ok(found)
     }
 
+    /// Lists the directory without attributes; the number of entries.
+    pub(crate) fn list(&self) -> Result<u64, Error> {
+        let mut found = 0;
+        for entry in Dir::read_from(&self.fd).map_err(at("list", &self.path))? {
+            let entry = entry.map_err(at("list", &self.path))?;
+            found += u64::from(!matches!(entry.file_name().to_bytes(), b"." | b".."));
+        }
+        Ok(found)
+    }
+
     /// The directory's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path

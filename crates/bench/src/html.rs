@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use crate::text::{bytes, digits, nanoseconds, rate, spread};
 use crate::{Comparison, Measurement, Report, chart, ratios};
 
-const STYLE: &str = include_str!("report.css");
+/// The style sheet of all pages.
+pub(crate) const STYLE: &str = include_str!("report.css");
 
 /// What the marks of a latency plot are.
 const KEY: &str = "<span class=\"key\"><i class=\"p50\"></i>p50 <i class=\"p99\"></i>p99 <i class=\"longest\"></i>longest</span>";
@@ -15,12 +16,8 @@ const KEY: &str = "<span class=\"key\"><i class=\"p50\"></i>p50 <i class=\"p99\"
 pub(crate) fn page(report: &Report) -> String {
     let title = format!("Benchmark of {}", report.target.place.path.display());
     let title = escape(&title);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>\n"
-    );
+    let mut html = head(&title, STYLE);
+    let _ = write!(html, "<h1>{title}</h1>\n<dl>\n");
     for (label, value) in report.facts() {
         let _ = writeln!(html, "<dt>{label}</dt><dd>{}</dd>", escape(&value));
     }
@@ -109,7 +106,17 @@ fn figures(result: &Comparison) -> String {
     html + "</table></div>\n"
 }
 
+/// A page up to the begin of its body.
+pub(crate) fn head(title: &str, style: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style>\n{style}</style>\n</head>\n<body>\n"
+    )
+}
+
 /// Text that no reader takes for markup.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

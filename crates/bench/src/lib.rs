@@ -20,34 +20,40 @@
 //! No file of a measured directory is open between two steps, so that a callback may remount it.
 
 mod chart;
+mod churn;
 mod crew;
 mod error;
 mod files;
 mod html;
+mod large;
 mod machine;
 mod many;
 mod names;
 mod pattern;
 mod plan;
 mod process;
+mod programs;
 mod progress;
 mod ratios;
 mod report;
 mod run;
+mod shards;
 mod small;
 mod stage;
 mod streams;
 pub mod targets;
 mod text;
 mod tree;
+mod words;
 mod workload;
 
 pub use error::Error;
 pub use machine::{Machine, Place};
-pub use plan::{Callback, Chill, Observe, Plan, Probe, Requests, Sizes};
+pub use plan::{Callback, Chill, Observe, Plan, Probe, Requests, Rival, Sizes, Warmed};
 pub use progress::Progress;
 pub use report::{
     Cache, Comparison, Latency, Measurement, Processor, Rates, Ratio, Report, Settings, Side, SideReport,
 };
 pub use run::run;
+pub use shards::load;
 pub use workload::{Family, Unit, Workload};

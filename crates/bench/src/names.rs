@@ -1,4 +1,4 @@
-//! Empty files: create, stat, list, rename, unlink. Each job has one directory.
+//! Empty files: create, stat, list, also by programs, rename, unlink. Each job has one directory.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -8,7 +8,7 @@ use crate::crew::{Clock, Done};
 use crate::files::Directory;
 use crate::plan::share;
 use crate::stage::{Sample, Stage};
-use crate::{Error, Family, Workload};
+use crate::{Error, Family, Workload, programs};
 
 /// Runs one step. Every other step needs [`Workload::Create`] before it; unlink, if it runs, is the last.
 pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, Error> {
@@ -25,7 +25,11 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
     };
     let work = |clock: &mut Clock<'_>, job: usize, (directory, numbers): (Directory, Vec<u64>)| match workload
     {
-        Workload::ListCold | Workload::ListWarm => list(clock, &directory, files(job)),
+        Workload::ListCold | Workload::ListWarm => {
+            list(clock, &directory, files(job), Directory::list_with_attributes)
+        }
+        Workload::FindCold => list(clock, &directory, files(job), programs::find),
+        Workload::LsCold => list(clock, &directory, files(job), programs::ls),
         _ => numbers.into_iter().try_for_each(|number| one(stage, clock, workload, &directory, number)),
     };
     if workload.cold() {
@@ -66,10 +70,15 @@ fn one(
     })
 }
 
-fn list(clock: &mut Clock<'_>, directory: &Directory, expected: u64) -> Result<(), Error> {
+fn list(
+    clock: &mut Clock<'_>,
+    directory: &Directory,
+    expected: u64,
+    how: fn(&Directory) -> Result<u64, Error>,
+) -> Result<(), Error> {
     let mut found = 0;
     clock.time(|| {
-        found = directory.list_with_attributes()?;
+        found = how(directory)?;
         Ok(Done { operations: found, bytes: 0 })
     })?;
     if found == expected {

@@ -1,11 +1,13 @@
 //! What to measure: directories, workloads, sizes, and how to look at the daemon behind a mount.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,23 @@ pub type Requests = Box<dyn Fn() -> io::Result<BTreeMap<String, u64>> + Send + S
 /// Figures of the caller's own, by name, taken after a step has drained.
 pub type Observe = Box<dyn Fn() -> io::Result<BTreeMap<String, f64>> + Send + Sync>;
 
+/// Whether what is read over and over is by now as warm as it gets.
+pub type Warmed = Box<dyn Fn() -> io::Result<bool> + Send + Sync>;
+
+/// Something that does the work of a workload without a file system, such as a program that fetches the same bytes.
+pub struct Rival {
+    /// The one workload that it does.
+    pub workload: Workload,
+    /// Does it once, and says how many bytes it moved and how long that took.
+    pub perform: Box<dyn Fn() -> io::Result<(u64, Duration)> + Send + Sync>,
+}
+
+impl fmt::Debug for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rival").field("workload", &self.workload).finish_non_exhaustive()
+    }
+}
+
 /// How to look at, and drain, what serves a directory. All of it is optional: a local file system has no daemon.
 #[derive(Default)]
 pub struct Probe {
@@ -40,6 +59,10 @@ pub struct Probe {
     /// Empties the caches that the kernel does not hold (the daemon's memory and disk cache), or remounts. Called
     /// before each cold step, before the kernel's caches are dropped.
     pub chill: Option<Chill>,
+    /// Asked after each pass of warming; while it says no, there is another pass, up to a minute. Without it, one pass is enough.
+    pub warmed: Option<Warmed>,
+    /// Returns once the file system has collected the garbage that there was. Called beside the operations of [`Workload::StatCollecting`].
+    pub collect: Option<Callback>,
     /// The file system keeps no contents and gives zeros, as a do-nothing one does: of what is read only the length is checked.
     pub forgets_data: bool,
     /// Whether `chill` also makes the kernel forget names and attributes, as a remount does.
@@ -57,6 +80,8 @@ impl fmt::Debug for Probe {
             .field("pid", &self.pid)
             .field("drain", &self.drain.is_some())
             .field("chill", &self.chill.is_some())
+            .field("warmed", &self.warmed.is_some())
+            .field("collect", &self.collect.is_some())
             .field("forgets_data", &self.forgets_data)
             .field("chill_forgets_names", &self.chill_forgets_names)
             .field("observe", &self.observe.is_some())
@@ -90,6 +115,16 @@ pub struct Sizes {
     pub many_directories: u64,
     /// Jobs of [`Workload::Many`], 1 to 1024.
     pub many_jobs: usize,
+    /// Files of 64 KiB that [`Workload::Churn`] makes, and as many again while [`Workload::StatCollecting`] runs.
+    pub churn_files: u64,
+    /// Entries of the large directory.
+    pub large_entries: u64,
+    /// Shards of samples.
+    pub shards: u64,
+    /// Bytes of one shard.
+    pub shard_bytes: u64,
+    /// Bytes of one sample, at most those of a shard.
+    pub sample_bytes: u64,
 }
 
 impl Sizes {
@@ -107,6 +142,11 @@ impl Sizes {
             many_files: 20_000,
             many_directories: 20,
             many_jobs: 4,
+            churn_files: 16_000,
+            large_entries: 1_000_000,
+            shards: 100,
+            shard_bytes: 100_000_000,
+            sample_bytes: 100_000,
         }
     }
 
@@ -124,11 +164,16 @@ impl Sizes {
             many_files: 2_000,
             many_directories: 10,
             many_jobs: 4,
+            churn_files: 2_000,
+            large_entries: 10_000,
+            shards: 8,
+            shard_bytes: 10_000_000,
+            sample_bytes: 100_000,
         }
     }
 
     /// What [`Sizes::set`] takes: the names of the fields, with hyphens.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 16] = [
         "stream-bytes",
         "random-reads",
         "random-writes",
@@ -140,6 +185,11 @@ impl Sizes {
         "many-files",
         "many-directories",
         "many-jobs",
+        "churn-files",
+        "large-entries",
+        "shards",
+        "shard-bytes",
+        "sample-bytes",
     ];
 
     /// Sets the field called `name`; false if there is none. Whether the value is in its range is seen when the plan runs.
@@ -155,6 +205,11 @@ impl Sizes {
             "tree-directories" => &mut self.tree_directories,
             "many-files" => &mut self.many_files,
             "many-directories" => &mut self.many_directories,
+            "churn-files" => &mut self.churn_files,
+            "large-entries" => &mut self.large_entries,
+            "shards" => &mut self.shards,
+            "shard-bytes" => &mut self.shard_bytes,
+            "sample-bytes" => &mut self.sample_bytes,
             "many-jobs" => {
                 self.many_jobs = usize::try_from(value).unwrap_or(usize::MAX);
                 return true;
@@ -175,6 +230,10 @@ impl Sizes {
                 self.tree_files.saturating_mul(4 * PAGE) + self.tree_directories.saturating_mul(PAGE)
             }
             Family::Many => self.many_files.saturating_mul(3 * PAGE),
+            Family::Churn => self.churn_files.saturating_mul(32 * PAGE),
+            Family::Large => self.large_entries.saturating_mul(512),
+            // Half again, for what a file system keeps of them outside its objects.
+            Family::Shards => self.shards.saturating_mul(self.shard_bytes / 2 * 3),
         }
     }
 }
@@ -208,6 +267,11 @@ pub struct Plan {
     pub drop_caches: bool,
     /// Raised by the caller to stop early: [`crate::run`] then removes what it made and returns [`Error::Stopped`].
     pub stop: Option<Arc<AtomicBool>>,
+    /// A program with its first arguments that calls [`crate::load`] with the others, for [`Workload::Epoch`]; where it is empty, the loaders are
+    /// threads of this process.
+    pub loader: Vec<OsString>,
+    /// What does the work of the reference, in place of a second directory.
+    pub rival: Option<Rival>,
     /// The command line, for the report.
     pub command: String,
     /// The program's version, for the report.
@@ -217,7 +281,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All workloads on `target` with one job: three rounds at full size, or one round at quick size.
+    /// The usual workloads on `target` with one job: three rounds at full size, or one round at quick size.
     pub fn new(target: impl Into<PathBuf>, quick: bool) -> Self {
         Self {
             target: target.into(),
@@ -227,11 +291,13 @@ impl Plan {
             jobs: 1,
             rounds: if quick { 1 } else { 3 },
             quick,
-            workloads: Workload::ALL.to_vec(),
+            workloads: Workload::usual(),
             seed: 1,
             sizes: if quick { Sizes::quick() } else { Sizes::full() },
             drop_caches: true,
             stop: None,
+            loader: Vec::new(),
+            rival: None,
             command: String::new(),
             version: String::new(),
             commit: None,
@@ -273,9 +339,17 @@ impl Plan {
             ("tree_directories", sizes.tree_directories),
             ("many_files", sizes.many_files),
             ("many_directories", sizes.many_directories),
+            ("churn_files", sizes.churn_files),
+            ("large_entries", sizes.large_entries),
+            ("shards", sizes.shards),
+            ("shard_bytes", sizes.shard_bytes),
+            ("sample_bytes", sizes.sample_bytes),
         ];
         match counts.into_iter().find(|(_, count)| !(1..=1_000_000_000).contains(count)) {
             Some((name, count)) => refuse(name, count, "from 1 to 1000000000"),
+            None if sizes.sample_bytes > sizes.shard_bytes => {
+                refuse("sample_bytes", sizes.sample_bytes, "at most shard_bytes")
+            }
             None => Ok(()),
         }
     }

@@ -156,9 +156,12 @@ pub struct Measurement {
     pub drained: Option<Rates>,
     /// Latency of single operations ([`Workload::latency_of`]), over all rounds.
     pub latency: Latency,
+    /// The 99th percentile of each round, in order, nanoseconds.
+    #[serde(default)]
+    pub p99_rounds_ns: Vec<u64>,
     /// Processor time of the process behind the mount, where its id was given.
     pub daemon: Option<Processor>,
-    /// Processor time of the benchmark's own process, in the kernel too, for each operation, microseconds.
+    /// Processor time of the benchmark's own process and the programs it runs, in the kernel too, for each operation, microseconds.
     pub client_us: f64,
     /// Most memory so far of the process behind the mount after the last round, bytes.
     pub peak_memory_bytes: Option<u64>,
@@ -266,6 +269,10 @@ impl Measurement {
                 max_ns: all.latency.max(),
                 samples: all.latency.len(),
             },
+            p99_rounds_ns: samples
+                .iter()
+                .map(|sample| sample.tally.latency.value_at_quantile(0.99))
+                .collect(),
             daemon: acknowledged_us
                 .zip(drained_us)
                 .map(|(acknowledged_us, drained_us)| Processor { acknowledged_us, drained_us }),
@@ -304,39 +311,6 @@ fn requests(samples: &[Sample], operations: u64) -> Option<BTreeMap<String, f64>
 fn finite(observed: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let finite = observed.iter().filter(|(_, value)| value.is_finite());
     finite.map(|(name, value)| (name.clone(), thousandths(*value))).collect()
-}
-
-impl Measurement {
-    /// Requests of all kinds for each operation, where they were counted.
-    pub(crate) fn requests_an_operation(&self) -> Option<f64> {
-        Some(self.requests.as_ref()?.values().sum())
-    }
-
-    /// What was cached, with the words of what emptied its own caches.
-    pub(crate) fn cache_in_words(&self) -> String {
-        match (self.cache, self.emptied.as_slice()) {
-            (Cache::Cold { .. }, [_, ..]) => format!("{}: {}", self.cache, self.emptied.join(", ")),
-            _ => self.cache.to_string(),
-        }
-    }
-
-    /// What was observed, as label and value, with its growth for each operation.
-    pub(crate) fn observed_in_words(&self) -> Vec<(String, String)> {
-        let shown = |name: &str, value: f64| match name.ends_with("_bytes") {
-            true if value >= 0.0 => crate::text::bytes(value as u64),
-            true => format!("-{}", crate::text::bytes(-value as u64)),
-            false if value.fract() == 0.0 => format!("{value:.0}"),
-            false => crate::text::digits(value),
-        };
-        let label = |name: &str| name.trim_end_matches("_bytes").replace('_', " ");
-        let words = self.observed.iter().map(|(name, value)| {
-            let grown = self.grown.get(name).filter(|grown| name.ends_with("_bytes") && grown.abs() >= 0.5);
-            let grown =
-                grown.map(|grown| format!(" (+{} an operation)", shown(name, *grown)).replace("+-", "-"));
-            (label(name), format!("{}{}", shown(name, *value), grown.unwrap_or_default()))
-        });
-        words.collect()
-    }
 }
 
 impl Comparison {
@@ -392,30 +366,5 @@ impl Report {
     /// None that a report from [`crate::run`] can cause; a report built by hand may hold a number that JSON has not.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
-    }
-
-    /// The place, machine and settings, as label and value.
-    pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
-        let place = |side: &SideReport| {
-            let Place { path, file_system, source, .. } = &side.place;
-            let memory =
-                side.peak_memory_bytes.map(|bytes| format!(", peak memory {}", crate::text::bytes(bytes)));
-            format!("{} ({file_system}, {source}){}", path.display(), memory.unwrap_or_default())
-        };
-        let mut facts = vec![("target", place(&self.target))];
-        facts.extend(self.reference.as_ref().map(|side| ("reference", place(side))));
-        let Machine { cpu, cores, memory_bytes, kernel } = &self.machine;
-        facts.push((
-            "machine",
-            format!("{cpu}, {cores} cores, {}, {kernel}", crate::text::bytes(*memory_bytes)),
-        ));
-        let commit = self.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
-        facts.push(("program", format!("{}{commit}", self.version)));
-        facts.push(("command", self.command.clone()));
-        facts.push(("date", format!("{}, took {:.0} s", self.started, self.took_s)));
-        let Settings { jobs, rounds, quick, seed, .. } = &self.settings;
-        let look = if *quick { ", quick sizes (a first look)" } else { "" };
-        facts.push(("settings", format!("jobs {jobs}, rounds {rounds}, seed {seed}{look}")));
-        facts
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Instant, SystemTime};
 use crate::report::{FORM, thousandths};
 use crate::stage::{Sample, Stage};
 use crate::{
-    Cache, Comparison, Error, Family, Machine, Measurement, Place, Plan, Progress, Report, Settings, Side,
-    SideReport, Workload, many, names, small, streams, tree,
+    Cache, Comparison, Error, Family, Machine, Measurement, Place, Plan, Progress, Report, Rival, Settings,
+    Side, SideReport, Workload, churn, large, many, names, process, shards, small, streams, tree,
 };
 
 /// Samples of each workload on each side, in the order of rounds, with the cache state of the last.
@@ -104,7 +104,9 @@ fn steps(plan: &Plan, family: Family) -> Vec<Workload> {
     let wanted: Vec<_> = plan.workloads.iter().filter(|workload| of_family(workload)).collect();
     let needed =
         |workload: &Workload| plan.selected(*workload) || wanted.iter().any(|wanted| wanted.needs(*workload));
-    Workload::ALL.into_iter().filter(of_family).filter(needed).collect()
+    let mut steps: Vec<_> = Workload::ALL.into_iter().filter(of_family).filter(needed).collect();
+    steps.sort_by_key(|workload| workload.turn());
+    steps
 }
 
 fn measure(
@@ -121,10 +123,15 @@ fn measure(
     progress.begin((each_round * plan.rounds) as u64);
     for (family, steps) in all.iter().filter(|(_, steps)| !steps.is_empty()) {
         for round in 0..plan.rounds {
-            for &workload in steps {
+            let again = |workload: &&Workload| round == 0 || !family.lasts() || !workload.founds_family();
+            for &workload in steps.iter().filter(again) {
                 let mut order: Vec<_> = stages.to_vec();
                 if round % 2 == 1 {
                     order.reverse();
+                }
+                let rival = plan.rival.as_ref().filter(|rival| rival.workload == workload);
+                if let Some(rival) = rival.filter(|_| round % 2 == 1) {
+                    compete(plan, rival, samples)?;
                 }
                 for stage in order {
                     progress.step(workload, stage.side, round, plan.rounds);
@@ -142,10 +149,32 @@ fn measure(
                         return Err(Error::Stopped { workload });
                     }
                 }
+                if let Some(rival) = rival.filter(|_| round % 2 == 0) {
+                    compete(plan, rival, samples)?;
+                }
             }
-            stages.iter().try_for_each(|stage| stage.clear(*family))?;
+            if !family.lasts() || round + 1 == plan.rounds {
+                stages.iter().try_for_each(|stage| stage.clear(*family))?;
+            }
         }
     }
+    Ok(())
+}
+
+/// Lets the plan's rival do its work once, as the reference's sample.
+fn compete(plan: &Plan, rival: &Rival, samples: &mut Samples) -> Result<(), Error> {
+    let client = process::own_time().unwrap_or_default();
+    let failed = |source| Error::Callback { what: "compare with", path: plan.target.clone(), source };
+    let (bytes, elapsed) = (rival.perform)().map_err(failed)?;
+    let client = process::own_time().unwrap_or_default().saturating_sub(client);
+    // It empties no cache because it has none; the ratio is to what was as cold.
+    let cache = match samples.get(&(rival.workload, Side::Target)) {
+        Some((cache, _)) => *cache,
+        None => Cache::Warm,
+    };
+    let entry = samples.entry((rival.workload, Side::Reference)).or_insert((cache, Vec::new()));
+    entry.0 = cache;
+    entry.1.push(Sample::of_rival(bytes, elapsed, client));
     Ok(())
 }
 
@@ -156,6 +185,9 @@ fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, Error> {
         Family::Small => small::perform(stage, workload),
         Family::Tree => tree::perform(stage, workload),
         Family::Many => many::perform(stage),
+        Family::Churn => churn::perform(stage, workload),
+        Family::Large => large::perform(stage, workload),
+        Family::Shards => shards::perform(stage, workload),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::crew::{Clock, Crew, Tally};
+use crate::crew::{Clock, Crew, Done, Tally};
 use crate::plan::Requests;
 use crate::{Cache, Error, Family, Place, Plan, Probe, Side, Workload, files, pattern, process};
 
@@ -38,6 +38,27 @@ pub(crate) struct Sample {
     pub(crate) emptied: Vec<String>,
 }
 
+impl Sample {
+    /// What a rival did: one operation of so many bytes.
+    pub(crate) fn of_rival(bytes: u64, elapsed: Duration, client: Duration) -> Self {
+        let mut tally = Tally::new();
+        (tally.done, tally.elapsed) = (Done::bytes(bytes), elapsed);
+        tally.latency.saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1));
+        Self {
+            tally,
+            synced: None,
+            drained: None,
+            processor: None,
+            client,
+            peak_memory: None,
+            observed: BTreeMap::new(),
+            grown: BTreeMap::new(),
+            requests: None,
+            emptied: Vec::new(),
+        }
+    }
+}
+
 /// One side, with the directory that everything is made in.
 #[derive(Debug)]
 pub(crate) struct Stage<'p> {
@@ -53,6 +74,11 @@ pub(crate) struct Stage<'p> {
 }
 
 impl<'p> Stage<'p> {
+    /// Whether what is read is what was written.
+    pub(crate) fn keeps_data(&self) -> bool {
+        !self.probe.forgets_data
+    }
+
     /// Checks what was read of a file; of a file system that keeps no contents only the length.
     pub(crate) fn check(&self, read: &[u8], file: u64, offset: u64, length: usize) -> Result<(), u64> {
         match self.probe.forgets_data {
@@ -94,12 +120,19 @@ impl<'p> Stage<'p> {
 
     /// The jobs of `workload`.
     pub(crate) fn crew(&self, workload: Workload) -> Crew<'p> {
-        let jobs = if workload == Workload::Many { self.plan.sizes.many_jobs } else { self.plan.jobs };
+        let jobs = match workload.family() {
+            Family::Many => self.plan.sizes.many_jobs,
+            Family::Large => 1,
+            _ => self.plan.jobs,
+        };
         Crew { jobs, stop: self.stop, workload }
     }
 
     /// Whether `workload` can have the cache state it asks for; if not, why.
     pub(crate) fn cache(&self, workload: Workload) -> Result<Cache, String> {
+        if workload == Workload::StatCollecting && self.probe.collect.is_none() {
+            return Err(format!("{} on the {}: nothing is known that collects", workload.title(), self.side));
+        }
         if !workload.cold() {
             return Ok(Cache::Warm);
         }
@@ -145,6 +178,30 @@ impl<'p> Stage<'p> {
         }
     }
 
+    /// Runs `pass` once, and then until the probe says that it is warm.
+    pub(crate) fn warm(&self, pass: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        let begin = Instant::now();
+        pass()?;
+        let Some(warmed) = &self.probe.warmed else { return Ok(()) };
+        while !warmed().map_err(|source| self.callback("warm", source))? {
+            if begin.elapsed() > WARMING_MAX {
+                let source = std::io::Error::other("after a minute of passes it is not warm yet");
+                return Err(self.callback("warm", source));
+            }
+            std::thread::sleep(BETWEEN_PASSES);
+            pass()?;
+        }
+        Ok(())
+    }
+
+    /// Collects what there is to collect, where the probe knows how.
+    pub(crate) fn collect(&self) -> Result<(), Error> {
+        match &self.probe.collect {
+            Some(collect) => collect().map_err(|source| self.callback("collect the garbage of", source)),
+            None => Ok(()),
+        }
+    }
+
     /// Runs the jobs of a step and drains it: `durable` are the files and directories to fsync by name.
     pub(crate) fn measure<T>(
         &self,
@@ -157,9 +214,9 @@ impl<'p> Stage<'p> {
         let held = if workload.writes() { self.observe()? } else { BTreeMap::new() };
         let asked = self.requests()?;
         let before = self.processor_time()?;
-        let client = process::processor_time(std::process::id()).unwrap_or_default();
+        let client = process::own_time().unwrap_or_default();
         let tally = self.crew(workload).run(prepare, work)?;
-        let client = process::processor_time(std::process::id()).unwrap_or_default().saturating_sub(client);
+        let client = process::own_time().unwrap_or_default().saturating_sub(client);
         let acknowledged = self.processor_time()?;
         let requests = asked.zip(self.requests()?).map(|(before, after)| more(&before, after));
         let drain = Instant::now();
@@ -256,6 +313,10 @@ fn more(before: &BTreeMap<String, u64>, after: BTreeMap<String, u64>) -> BTreeMa
     };
     after.into_iter().filter_map(since).collect()
 }
+
+/// How long passes of warming are repeated at most, and how long is waited between two.
+const WARMING_MAX: Duration = Duration::from_secs(60);
+const BETWEEN_PASSES: Duration = Duration::from_millis(300);
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::crew::Done;
+use crate::crew::{Clock, Done};
 use crate::files::Directory;
 use crate::pattern::Pattern;
 use crate::plan::{PAGE, share};
@@ -26,9 +26,8 @@ pub(crate) fn perform(stage: &Stage<'_>, workload: Workload) -> Result<Sample, E
             if workload.cold() {
                 stage.chill(workload)?;
             } else {
-                stage
-                    .crew(workload)
-                    .run(|job| open(stage, job), |clock, job, file| read(stage, clock, job, &file))?;
+                let read = |clock: &mut Clock<'_>, job, file: Directory| read(stage, clock, job, &file);
+                stage.warm(|| stage.crew(workload).run(|job| open(stage, job), read).map(drop))?;
             }
             let sequential = workload.unit() == Unit::BytesPerSecond;
             stage.measure(
@@ -79,12 +78,7 @@ fn write(stage: &Stage<'_>) -> Result<Sample, Error> {
     )
 }
 
-fn read(
-    stage: &Stage<'_>,
-    clock: &mut crate::crew::Clock<'_>,
-    job: usize,
-    directory: &Directory,
-) -> Result<(), Error> {
+fn read(stage: &Stage<'_>, clock: &mut Clock<'_>, job: usize, directory: &Directory) -> Result<(), Error> {
     let (file, length) = (directory.read(NAME)?, length(stage, job));
     let mut buffer = vec![0; BLOCK as usize];
     for offset in (0..length).step_by(BLOCK as usize) {
@@ -102,7 +96,7 @@ fn read(
 
 fn read_randomly(
     stage: &Stage<'_>,
-    clock: &mut crate::crew::Clock<'_>,
+    clock: &mut Clock<'_>,
     job: usize,
     directory: &Directory,
 ) -> Result<(), Error> {

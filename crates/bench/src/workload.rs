@@ -51,6 +51,26 @@ pub enum Workload {
     TreeRemove,
     /// Very many files of 8 KiB in many directories, written by several jobs.
     Many,
+    /// The program `find -printf '%s'` over each job's directory, nothing cached.
+    FindCold,
+    /// The program `ls -l` of each job's directory, nothing cached.
+    LsCold,
+    /// Files of 64 KiB, a directory a job, most of which are removed again: garbage for a file system that collects.
+    Churn,
+    /// `stat` of the files that are left, in random order, while nothing else goes on.
+    StatQuiet,
+    /// The same, while the file system collects the garbage of as many files again.
+    StatCollecting,
+    /// Empty files in one very large directory.
+    LargeCreate,
+    /// It is listed without attributes, names not cached.
+    LargeList,
+    /// It is renamed, back and forth.
+    LargeRename,
+    /// Shards of samples for training, written one after the other.
+    ShardWrite,
+    /// The second epoch of a training loop: loader processes read all samples in random order, one `pread` each.
+    Epoch,
 }
 
 /// Workloads that work on the same files, run one after another in every round.
@@ -66,11 +86,26 @@ pub enum Family {
     Tree,
     /// Very many files of 8 KiB.
     Many,
+    /// Files of which most are removed.
+    Churn,
+    /// One very large directory.
+    Large,
+    /// Shards of samples.
+    Shards,
 }
 
 impl Family {
     /// All families in the order they run.
-    pub const ALL: [Self; 5] = [Self::Streams, Self::Names, Self::Small, Self::Tree, Self::Many];
+    pub const ALL: [Self; 8] = [
+        Self::Streams,
+        Self::Names,
+        Self::Small,
+        Self::Tree,
+        Self::Many,
+        Self::Churn,
+        Self::Large,
+        Self::Shards,
+    ];
 
     /// Name of the directory that holds its files.
     pub(crate) fn directory(self) -> &'static str {
@@ -80,7 +115,15 @@ impl Family {
             Self::Small => "small",
             Self::Tree => "tree",
             Self::Many => "many",
+            Self::Churn => "churn",
+            Self::Large => "large",
+            Self::Shards => "shards",
         }
+    }
+
+    /// Whether its files are made in the first round only and used in all of them, because making them takes much longer than using them.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(self, Self::Large | Self::Shards)
     }
 }
 
@@ -94,52 +137,154 @@ pub enum Unit {
     OperationsPerSecond,
 }
 
-/// Name and title of each workload, and what one latency sample spans.
-const FACTS: [(Workload, &str, &str, &str); 21] = {
+/// What a workload does to the files of its family, and what must not be cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It makes the files.
+    Founds,
+    /// It changes them.
+    Changes,
+    /// It reads, and what it reads was read just before.
+    Warm,
+    /// It reads contents that are not cached.
+    ColdData,
+    /// It reads names and attributes that are not cached.
+    ColdNames,
+}
+
+/// Workload, name, title, what one latency sample spans, family, kind.
+type Facts = (Workload, &'static str, &'static str, &'static str, Family, Kind);
+
+const FACTS: [Facts; 31] = {
+    use Family as F;
+    use Kind as K;
     use Workload as W;
     [
-        (W::SequentialWrite, "sequential-write", "sequential write", "write of 1 MiB"),
-        (W::SequentialReadCold, "sequential-read-cold", "sequential read, cold", "read of 1 MiB"),
-        (W::SequentialReadWarm, "sequential-read-warm", "sequential read, warm", "read of 1 MiB"),
-        (W::RandomReadCold, "random-read-cold", "random 4 KiB read, cold", "read of 4 KiB"),
-        (W::RandomReadWarm, "random-read-warm", "random 4 KiB read, warm", "read of 4 KiB"),
-        (W::RandomWrite, "random-write", "random 4 KiB write", "write of 4 KiB"),
+        (W::SequentialWrite, "sequential-write", "sequential write", "write of 1 MiB", F::Streams, K::Founds),
+        (
+            W::SequentialReadCold,
+            "sequential-read-cold",
+            "sequential read, cold",
+            "read of 1 MiB",
+            F::Streams,
+            K::ColdData,
+        ),
+        (
+            W::SequentialReadWarm,
+            "sequential-read-warm",
+            "sequential read, warm",
+            "read of 1 MiB",
+            F::Streams,
+            K::Warm,
+        ),
+        (
+            W::RandomReadCold,
+            "random-read-cold",
+            "random 4 KiB read, cold",
+            "read of 4 KiB",
+            F::Streams,
+            K::ColdData,
+        ),
+        (
+            W::RandomReadWarm,
+            "random-read-warm",
+            "random 4 KiB read, warm",
+            "read of 4 KiB",
+            F::Streams,
+            K::Warm,
+        ),
+        (W::RandomWrite, "random-write", "random 4 KiB write", "write of 4 KiB", F::Streams, K::Changes),
         (
             W::RewrittenReadCold,
             "rewritten-read-cold",
             "sequential read after random writes, cold",
             "read of 1 MiB",
+            F::Streams,
+            K::ColdData,
         ),
-        (W::Create, "create", "create", "create and close"),
-        (W::StatCold, "stat-cold", "stat, cold", "stat"),
-        (W::StatWarm, "stat-warm", "stat, warm", "stat"),
-        (W::ListCold, "list-cold", "readdir + stat, cold", "one whole directory"),
-        (W::ListWarm, "list-warm", "readdir + stat, warm", "one whole directory"),
-        (W::Rename, "rename", "rename", "rename"),
-        (W::Unlink, "unlink", "unlink", "unlink"),
-        (W::SmallWrite, "small-write", "4 KiB files, write", "create, write, close"),
-        (W::SmallReadCold, "small-read-cold", "4 KiB files, read cold", "open, read, close"),
-        (W::SmallReadWarm, "small-read-warm", "4 KiB files, read warm", "open, read, close"),
-        (W::SmallSync, "small-sync", "4 KiB files, synced", "create, write, fsync, close"),
-        (W::TreeWrite, "tree-write", "source tree, unpack", "one entry"),
-        (W::TreeRemove, "tree-remove", "source tree, remove", "one entry"),
-        (W::Many, "many", "many 8 KiB files, write", "create, write, close"),
+        (W::Create, "create", "create", "create and close", F::Names, K::Founds),
+        (W::StatCold, "stat-cold", "stat, cold", "stat", F::Names, K::ColdNames),
+        (W::StatWarm, "stat-warm", "stat, warm", "stat", F::Names, K::Warm),
+        (W::ListCold, "list-cold", "readdir + stat, cold", "one whole directory", F::Names, K::ColdNames),
+        (W::ListWarm, "list-warm", "readdir + stat, warm", "one whole directory", F::Names, K::Warm),
+        (W::Rename, "rename", "rename", "rename", F::Names, K::Changes),
+        (W::Unlink, "unlink", "unlink", "unlink", F::Names, K::Changes),
+        (W::SmallWrite, "small-write", "4 KiB files, write", "create, write, close", F::Small, K::Founds),
+        (
+            W::SmallReadCold,
+            "small-read-cold",
+            "4 KiB files, read cold",
+            "open, read, close",
+            F::Small,
+            K::ColdData,
+        ),
+        (
+            W::SmallReadWarm,
+            "small-read-warm",
+            "4 KiB files, read warm",
+            "open, read, close",
+            F::Small,
+            K::Warm,
+        ),
+        (
+            W::SmallSync,
+            "small-sync",
+            "4 KiB files, synced",
+            "create, write, fsync, close",
+            F::Small,
+            K::Changes,
+        ),
+        (W::TreeWrite, "tree-write", "source tree, unpack", "one entry", F::Tree, K::Founds),
+        (W::TreeRemove, "tree-remove", "source tree, remove", "one entry", F::Tree, K::Changes),
+        (W::Many, "many", "many 8 KiB files, write", "create, write, close", F::Many, K::Founds),
+        (W::FindCold, "find-cold", "find -printf '%s', cold", "one whole directory", F::Names, K::ColdNames),
+        (W::LsCold, "ls-cold", "ls -l, cold", "one whole directory", F::Names, K::ColdNames),
+        (W::Churn, "churn", "64 KiB files, most of them removed", "one file", F::Churn, K::Founds),
+        (W::StatQuiet, "stat-quiet", "stat, nothing else going on", "stat", F::Churn, K::Warm),
+        (W::StatCollecting, "stat-collecting", "stat during collection", "stat", F::Churn, K::Changes),
+        (W::LargeCreate, "large-create", "large directory, create", "create and close", F::Large, K::Founds),
+        (
+            W::LargeList,
+            "large-list",
+            "large directory, list cold",
+            "the whole directory",
+            F::Large,
+            K::ColdNames,
+        ),
+        (W::LargeRename, "large-rename", "large directory, rename it", "rename", F::Large, K::Changes),
+        (W::ShardWrite, "shard-write", "shards, write", "write of 1 MiB", F::Shards, K::Founds),
+        (
+            W::Epoch,
+            "epoch",
+            "second epoch of shuffled samples",
+            "one loader's whole epoch",
+            F::Shards,
+            K::Warm,
+        ),
     ]
 };
 
 impl Workload {
-    /// All workloads in the order they run and are reported.
-    pub const ALL: [Self; 21] = {
-        let mut all = [Self::SequentialWrite; 21];
+    /// All workloads in the order of the report.
+    pub const ALL: [Self; FACTS.len()] = {
+        let mut all = [Self::SequentialWrite; FACTS.len()];
         let mut index = 0;
-        while index < 21 {
+        while index < FACTS.len() {
             all[index] = FACTS[index].0;
             index += 1;
         }
         all
     };
 
-    fn facts(self) -> &'static (Self, &'static str, &'static str, &'static str) {
+    /// How many of [`Workload::ALL`], from the first on, say something of any directory at the usual sizes.
+    const USUAL: usize = 21;
+
+    /// What is measured where nothing is chosen.
+    pub fn usual() -> Vec<Self> {
+        Self::ALL[..Self::USUAL].to_vec()
+    }
+
+    fn facts(self) -> &'static Facts {
         &FACTS[self as usize]
     }
 
@@ -164,59 +309,24 @@ impl Workload {
             Self::SequentialWrite
             | Self::SequentialReadCold
             | Self::SequentialReadWarm
-            | Self::RewrittenReadCold => Unit::BytesPerSecond,
+            | Self::RewrittenReadCold
+            | Self::ShardWrite => Unit::BytesPerSecond,
             _ => Unit::OperationsPerSecond,
         }
     }
 
     /// Whose files it works on.
     pub fn family(self) -> Family {
-        match self {
-            Self::SequentialWrite
-            | Self::SequentialReadCold
-            | Self::SequentialReadWarm
-            | Self::RandomReadCold
-            | Self::RandomReadWarm
-            | Self::RandomWrite
-            | Self::RewrittenReadCold => Family::Streams,
-            Self::Create
-            | Self::StatCold
-            | Self::StatWarm
-            | Self::ListCold
-            | Self::ListWarm
-            | Self::Rename
-            | Self::Unlink => Family::Names,
-            Self::SmallWrite | Self::SmallReadCold | Self::SmallReadWarm | Self::SmallSync => Family::Small,
-            Self::TreeWrite | Self::TreeRemove => Family::Tree,
-            Self::Many => Family::Many,
-        }
+        self.facts().4
+    }
+
+    fn kind(self) -> Kind {
+        self.facts().5
     }
 
     /// Whether it leaves something to drain.
     pub fn writes(self) -> bool {
-        match self {
-            Self::SequentialWrite
-            | Self::RandomWrite
-            | Self::Create
-            | Self::Rename
-            | Self::Unlink
-            | Self::SmallWrite
-            | Self::SmallSync
-            | Self::TreeWrite
-            | Self::TreeRemove
-            | Self::Many => true,
-            Self::SequentialReadCold
-            | Self::SequentialReadWarm
-            | Self::RandomReadCold
-            | Self::RandomReadWarm
-            | Self::RewrittenReadCold
-            | Self::StatCold
-            | Self::StatWarm
-            | Self::ListCold
-            | Self::ListWarm
-            | Self::SmallReadCold
-            | Self::SmallReadWarm => false,
-        }
+        matches!(self.kind(), Kind::Founds | Kind::Changes)
     }
 
     /// Whether nothing it touches may be cached.
@@ -226,15 +336,12 @@ impl Workload {
 
     /// Whether file contents must not be cached.
     pub(crate) fn cold_data(self) -> bool {
-        matches!(
-            self,
-            Self::SequentialReadCold | Self::RandomReadCold | Self::RewrittenReadCold | Self::SmallReadCold
-        )
+        self.kind() == Kind::ColdData
     }
 
     /// Whether names and attributes must not be cached, or the figure would be a warm one.
     pub(crate) fn cold_names(self) -> bool {
-        matches!(self, Self::StatCold | Self::ListCold)
+        self.kind() == Kind::ColdNames
     }
 
     /// Whether it needs this other workload of its family before it, which then runs even if it is not asked for.
@@ -244,7 +351,16 @@ impl Workload {
 
     /// Whether it runs in every round of its family because the others work on what it made.
     pub(crate) fn founds_family(self) -> bool {
-        matches!(self, Self::SequentialWrite | Self::Create | Self::SmallWrite | Self::TreeWrite | Self::Many)
+        self.kind() == Kind::Founds
+    }
+
+    /// Where among the steps of its family it runs: what takes the names away runs last.
+    pub(crate) fn turn(self) -> u8 {
+        match self {
+            Self::Rename => 1,
+            Self::Unlink => 2,
+            _ => 0,
+        }
     }
 }
 

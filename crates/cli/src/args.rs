@@ -1,5 +1,7 @@
 //! The command line, from which help, shell completions and man pages are made.
 
+mod bench;
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -10,11 +12,12 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use clap_complete::Shell;
-use forebay_bench::{Sizes, Workload};
 use forebay_object::StoreUrl;
 use forebay_types::{Compression, Durability, Encryption};
 
 use crate::size::ByteSize;
+
+pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
 
 /// A POSIX file system on a directory or a bucket.
 #[derive(Debug, Parser)]
@@ -60,6 +63,12 @@ pub enum Command {
     /// Mount the do-nothing file system that benchmarks compare with
     #[command(hide = true)]
     NullMount(NullMountArgs),
+    /// Be the far-away bucket of a benchmark
+    #[command(hide = true)]
+    LateStore(LateStoreArgs),
+    /// Be a loader of a benchmark's training loop
+    #[command(hide = true)]
+    BenchLoader(BenchLoaderArgs),
     /// Make requests of a mount on one processor, for a process that takes it over
     #[command(hide = true)]
     DebugKnock(KnockArgs),
@@ -293,79 +302,14 @@ pub struct GcArgs {
     pub dry_run: bool,
 }
 
-/// `forebay bench`
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Everything is written to a directory of the benchmark's own, which is removed at the end.
-
-Names of --size: stream-bytes, random-reads, random-writes, names, small-files, synced-files, tree-files, tree-directories, many-files, \
-many-directories, many-jobs. The last three are of the workload `many`: files of 8 KiB.
-
-Examples:
-  forebay bench /mnt/data --quick
-  forebay bench /mnt/data --reference /var/tmp --json report.json --html report.html
-  forebay bench /mnt/data --null --workload create --workload stat-warm
-  forebay bench /var/tmp --compare --json targets.json
-  forebay bench /mnt/data --workload many --size many-files=1000000 --size many-directories=1000"
-)]
-pub struct BenchArgs {
-    /// The directory to measure
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub target: PathBuf,
-    /// A second directory, measured in alternation with the first
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "null")]
-    pub reference: Option<PathBuf>,
-    /// Compare with a do-nothing file system over the same kernel interface, with the target's terms of caching
-    #[arg(long)]
-    pub null: bool,
-    /// Make a volume in the directory, which is on a local disk, and measure every target of this file system beside its reference
-    #[arg(long, conflicts_with_all = ["null", "reference", "workloads", "jobs", "html"])]
-    pub compare: bool,
-    /// Concurrent jobs, 1 to 1024
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub jobs: usize,
-    /// Rounds; medians and spread are over them [default: 3, quick: 1]
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<usize>,
-    /// A first look, in seconds rather than minutes
-    #[arg(long)]
-    pub quick: bool,
-    /// Only this workload; may be given several times
-    #[arg(long = "workload", value_name = "NAME", value_parser = words(&Workload::ALL, Workload::name))]
-    pub workloads: Vec<Workload>,
-    /// How much a workload does in a round, over all jobs; may be given several times. The names are in the text below
-    #[arg(long = "size", value_name = "NAME=VALUE", value_parser = size_of_workload)]
-    pub sizes: Vec<(String, u64)>,
-    /// Do not drop the caches of the whole machine before cold steps; those of a Forebay mount are emptied all the same
-    #[arg(long)]
-    pub keep_caches: bool,
-    /// Write the report as JSON
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub json: Option<PathBuf>,
-    /// Write the report as a page with plots
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub html: Option<PathBuf>,
-}
-
 /// Reads one of `all` by its name, and lets help, completions and refusals list the names.
-fn words<T: Copy + Send + Sync + 'static>(
+pub(crate) fn words<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.iter().map(|value| name(*value))).try_map(move |word: String| {
         all.iter().copied().find(|value| name(*value) == word).ok_or("no such word")
     })
-}
-
-/// One of [`forebay_bench::Sizes`] and what it is to be: `names=5000`, `stream-bytes=8GiB`.
-fn size_of_workload(text: &str) -> Result<(String, u64), String> {
-    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, such as many-files=1000000")?;
-    let value = value.parse::<ByteSize>().map_err(|error| error.to_string())?;
-    let mut sizes = Sizes::quick();
-    if sizes.set(name, value.0) {
-        return Ok((name.to_owned(), value.0));
-    }
-    Err(format!("there are {}", Sizes::NAMES.join(", ")))
 }
 
 /// `forebay completions`
@@ -381,29 +325,4 @@ pub struct ManArgs {
     /// The directory; made if it is missing
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-}
-
-/// `forebay null-mount`
-#[derive(Debug, clap::Args)]
-pub struct NullMountArgs {
-    /// An existing directory
-    pub mountpoint: PathBuf,
-    /// Lifetime of names and attributes in milliseconds
-    #[arg(long, default_value_t = 1000)]
-    pub lifetime_ms: u64,
-    /// Capabilities asked for at INIT, as bits [default: the do-nothing file system's own]
-    #[arg(long)]
-    pub capabilities: Option<u64>,
-    /// Flags of every opened file, as bits
-    #[arg(long, default_value_t = 0)]
-    pub open_flags: u32,
-    /// Flags of every opened directory, as bits
-    #[arg(long, default_value_t = 0)]
-    pub dir_flags: u32,
-    /// The mount's read-ahead in KiB
-    #[arg(long)]
-    pub read_ahead_kb: Option<u32>,
-    /// Requests travel over io_uring where the kernel allows it
-    #[arg(long)]
-    pub io_uring: bool,
 }

@@ -96,6 +96,8 @@ fn dispatch(command: Command) -> Result<ExitCode, CliError> {
         Command::Completions(args) => commands::pages::completions(&args),
         Command::Man(args) => commands::pages::man(&args),
         Command::NullMount(args) => commands::null_mount::run(&args),
+        Command::LateStore(args) => commands::late_store::run(&args),
+        Command::BenchLoader(args) => commands::bench::load(&args),
         Command::DebugKnock(args) => commands::mount::knock(&args),
         Command::DebugSyncPoints => commands::pages::sync_points(),
     }

@@ -21,6 +21,7 @@ pub mod directory;
 mod error;
 mod faulty;
 mod key;
+pub mod late;
 mod options;
 pub mod probe;
 mod random;

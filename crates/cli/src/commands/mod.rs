@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod create;
 pub(crate) mod fsck;
 pub(crate) mod gc;
+pub(crate) mod late_store;
 pub(crate) mod mount;
 pub(crate) mod null_mount;
 pub(crate) mod pages;

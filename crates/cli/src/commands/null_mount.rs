@@ -1,15 +1,18 @@
 //! `forebay null-mount`: the do-nothing file system, in a process of its own so that its processor time can be told.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io::BufRead, process::ExitCode, sync::Arc, thread, time::Duration};
 
 use forebay_fuse::{
-    MountOptions, SessionOptions, Transport,
+    MountOptions, Observer, SessionOptions, Transport,
     flags::{Capabilities, OpenFlags},
     mount,
     null::{NullConfig, NullFs},
 };
 
-use crate::{args::NullMountArgs, error::CliError};
+use forebay_mount::Stats;
+use serde_json::json;
+
+use crate::{args::NullMountArgs, error::CliError, output};
 
 pub(crate) fn run(args: &NullMountArgs) -> Result<ExitCode, CliError> {
     let plain = NullConfig::default();
@@ -32,8 +35,29 @@ pub(crate) fn run(args: &NullMountArgs) -> Result<ExitCode, CliError> {
     };
     let session = mount(&args.mountpoint, &options)?;
     let transport = if args.io_uring { Transport::IoUring } else { Transport::DevFuse };
-    let options =
-        SessionOptions { read_ahead_kb: args.read_ahead_kb, transport, ..SessionOptions::default() };
+    let observer = if args.count { Some(counted()?) } else { None };
+    let options = SessionOptions {
+        read_ahead_kb: args.read_ahead_kb,
+        transport,
+        observer,
+        ..SessionOptions::default()
+    };
     session.run(Arc::new(NullFs::new(config)), &options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Counts requests, and prints how many of each kind there were for each line of standard input.
+fn counted() -> Result<Arc<dyn Observer>, CliError> {
+    let stats = Arc::new(Stats::default());
+    let counted = Arc::clone(&stats);
+    let answer = move || {
+        for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let counts: BTreeMap<_, _> =
+                stats.snapshot().into_iter().map(|op| (op.name, op.requests)).collect();
+            output::line(&json!(counts));
+        }
+    };
+    let thread = thread::Builder::new().name("null-counts".to_owned()).spawn(answer);
+    thread.map_err(|error| CliError::Told(format!("cannot start a thread: {error}")))?;
+    Ok(counted)
 }

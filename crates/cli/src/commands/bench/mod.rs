@@ -2,6 +2,7 @@
 
 mod compare;
 mod null;
+mod talk;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::{
-    args::BenchArgs,
+    args::{BenchArgs, BenchLoaderArgs},
     commands::bench::null::NullMount,
     control::{Client, Left},
     error::CliError,
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
         plan.workloads.clone_from(&args.workloads);
     }
     plan.target_probe = probe(&args.target)?;
-    let null = if args.null { Some(NullMount::start(&args.target)?) } else { None };
+    let null = if args.null { Some(NullMount::start(&args.target, false)?) } else { None };
     plan.reference = null.as_ref().map(|null| null.dir().to_owned()).or_else(|| args.reference.clone());
     plan.reference_probe = match (&null, &args.reference) {
         (Some(null), _) => null.probe(),
@@ -53,6 +54,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     let report = forebay_bench::run(&plan, &Progress::stderr());
     drop(null);
     write(args, &report?)
+}
+
+/// A loader of a training loop, started by the benchmark.
+pub(crate) fn load(args: &BenchLoaderArgs) -> Result<ExitCode, CliError> {
+    output::line(&forebay_bench::load(&args.words)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What program this is, for the report.
@@ -100,7 +107,9 @@ fn volume_of(dir: &Path) -> Result<Option<Mounted>, CliError> {
 fn probe(dir: &Path) -> Result<Probe, CliError> {
     let Some(mounted) = volume_of(dir)? else { return Ok(Probe::default()) };
     let pid = Client::of_mount(&mounted)?.process()?.pid();
-    let (draining, chilled, counted, observed) = (mounted.clone(), mounted.clone(), mounted.clone(), mounted);
+    let (draining, chilled, counted, collecting) =
+        (mounted.clone(), mounted.clone(), mounted.clone(), mounted.clone());
+    let observed = mounted;
     let drain = move || -> io::Result<()> {
         let left: Left = ask(&draining, "drain")?;
         match left.dirty_bytes {
@@ -132,6 +141,7 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
         chill: Some(Box::new(move || ask(&chilled, "chill"))),
         requests: Some(Box::new(move || ask(&counted, "stats").map(|stats| requests(&stats)))),
         observe: Some(Box::new(observe)),
+        collect: Some(Box::new(move || ask::<Value>(&collecting, "gc").map(drop))),
         ..Probe::default()
     })
 }

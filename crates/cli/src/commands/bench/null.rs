@@ -4,14 +4,15 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use forebay_bench::Probe;
+use forebay_bench::{Probe, Requests};
 use serde_json::Value;
 
-use super::volume_of;
+use super::{talk::Talk, volume_of};
 use crate::{control::Client, daemon::IO_URING, error::CliError};
 
 const NULL_PATIENCE: Duration = Duration::from_secs(30);
@@ -20,11 +21,14 @@ const NULL_PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct NullMount {
     child: Child,
     dir: PathBuf,
+    talk: Option<Arc<Mutex<Talk>>>,
 }
 
 impl NullMount {
     /// Mounts it on the terms of the target, where that is a Forebay mount.
-    pub(super) fn start(target: &Path) -> Result<NullMount, CliError> {
+    ///
+    /// Counting its requests costs it some time, so it does so only where that is wanted.
+    pub(super) fn start(target: &Path, count: bool) -> Result<NullMount, CliError> {
         let dir = std::env::temp_dir().join(format!("forebay-null-{}", std::process::id()));
         fs::create_dir(&dir).map_err(CliError::io("make", &dir))?;
         let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
@@ -46,7 +50,12 @@ impl NullMount {
                 command.arg("--io-uring");
             }
         }
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        if count {
+            command.arg("--count").stdin(Stdio::piped()).stdout(Stdio::piped());
+        } else {
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+        }
+        let spawned = command.spawn();
         let child = match spawned {
             Ok(child) => child,
             Err(error) => {
@@ -54,7 +63,9 @@ impl NullMount {
                 return Err(CliError::io("start", &program)(error));
             }
         };
-        let mut null = NullMount { child, dir };
+        let mut null = NullMount { child, dir, talk: None };
+        let pipes = null.child.stdin.take().zip(null.child.stdout.take());
+        null.talk = pipes.map(|(to, from)| Arc::new(Mutex::new(Talk::new(to, from))));
         null.wait()?;
         Ok(null)
     }
@@ -66,7 +77,11 @@ impl NullMount {
 
     /// How the benchmark looks at it.
     pub(super) fn probe(&self) -> Probe {
-        Probe { pid: Some(self.child.id()), forgets_data: true, ..Probe::default() }
+        let requests = self.talk.as_ref().map(|talk| -> Requests {
+            let talk = Arc::clone(talk);
+            Box::new(move || talk.lock().unwrap_or_else(PoisonError::into_inner).ask("requests"))
+        });
+        Probe { pid: Some(self.child.id()), forgets_data: true, requests, ..Probe::default() }
     }
 
     fn wait(&mut self) -> Result<(), CliError> {
