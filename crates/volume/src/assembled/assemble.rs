@@ -50,12 +50,10 @@ impl Volume {
             return Ok(false);
         }
         let expected = inode.attr().allocated.min(size);
-        let (evicted, fits) = assembled.change(|table| table.make_room(expected, assembled.capacity));
+        let room = assembled.change(|table| table.make_room(ino, expected, assembled.capacity));
+        let Some(evicted) = room else { return Ok(false) };
         assembled.counts.evictions.fetch_add(evicted, Ordering::Relaxed);
         assembled.bury();
-        if !fits {
-            return Ok(false);
-        }
         let disk = |error: io::Error| io_error("assemble a file in", &assembled.dir)(error);
         let number = assembled.next_number.fetch_add(1, Ordering::Relaxed);
         let plain = PlainFile::new(&assembled.dir, number, size).map_err(disk)?;

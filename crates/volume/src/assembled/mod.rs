@@ -18,6 +18,7 @@ mod assemble;
 mod change;
 mod plain;
 mod table;
+mod uses;
 
 use std::{
     collections::VecDeque,
@@ -273,7 +274,7 @@ impl Volume {
         let Some(assembled) = self.assembled.as_ref().filter(|assembled| size >= assembled.min) else {
             return;
         };
-        if assembled.table.lock().note_open(ino) {
+        if assembled.table.lock().note_open(ino, size, assembled.capacity) {
             assembled.want(ino);
         }
     }
@@ -285,7 +286,7 @@ impl Volume {
         };
         // Whoever reads does not wait for whoever counts.
         if let Some(mut table) = assembled.table.try_lock()
-            && table.note_read(ino, size, len)
+            && table.note_read(ino, size, len, assembled.capacity)
         {
             drop(table);
             assembled.want(ino);

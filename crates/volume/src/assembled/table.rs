@@ -1,4 +1,4 @@
-//! Which inodes are assembled, who leases them, and which are worth it.
+//! Which inodes are assembled, who leases them, and which leave for others.
 
 use std::sync::{
     Arc,
@@ -8,12 +8,8 @@ use std::sync::{
 use forebay_types::Ino;
 use rustc_hash::FxHashMap;
 
-use super::plain::PlainFile;
+use super::{plain::PlainFile, uses::Uses};
 
-/// Inodes of which it is remembered how they were used; when there are more, all are forgotten.
-const SEEN_MAX: usize = 4096;
-/// Opens that make a file worth being assembled.
-const OPENS: u32 = 2;
 /// Files at most: each holds a descriptor.
 const FILES_MAX: usize = 256;
 
@@ -29,19 +25,13 @@ struct Slot {
     doomed: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    opens: u32,
-    read: u64,
-}
-
 /// All of it under one lock, which is never held during I/O.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: FxHashMap<Ino, Slot>,
     /// Assemblies under way: set when they are in vain.
     building: FxHashMap<Ino, Arc<AtomicBool>>,
-    seen: FxHashMap<Ino, Seen>,
+    uses: Uses,
     used: u64,
     clock: u64,
     /// What left: dropped where nobody waits, since giving back a large file's blocks takes time.
@@ -75,7 +65,7 @@ impl Table {
 
     /// Everything that nobody leases leaves.
     pub(super) fn clear(&mut self) {
-        while self.evict() {}
+        self.idle().into_iter().for_each(|(ino, _)| self.remove(ino));
     }
 
     pub(super) fn inodes(&self) -> Vec<Ino> {
@@ -166,12 +156,29 @@ impl Table {
         true
     }
 
-    /// Takes the one that was leased longest ago, of those that nobody leases.
-    pub(super) fn evict(&mut self) -> bool {
+    /// Those that nobody leases, in the order in which they leave: what was used least, and of such what was leased longest ago.
+    fn idle(&self) -> Vec<(Ino, u64)> {
         let idle = self.slots.iter().filter(|(_, slot)| slot.leases == 0);
-        let Some(ino) = idle.min_by_key(|(_, slot)| slot.used).map(|(ino, _)| *ino) else { return false };
-        self.remove(ino);
-        true
+        let mut idle: Vec<_> =
+            idle.map(|(ino, slot)| ((self.uses.count(*ino), slot.used), *ino, slot.bytes)).collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(_, ino, bytes)| (ino, bytes)).collect()
+    }
+
+    /// Those that leave so that there is room for `bytes` more of `ino`. `None`: there is none, or they are worth more.
+    fn leaving(&self, ino: Ino, bytes: u64, capacity: u64) -> Option<Vec<(Ino, u64)>> {
+        if self.fits(bytes, capacity) {
+            return Some(Vec::new());
+        }
+        let (mut used, mut files, mut leaving) = (self.used, self.slots.len(), Vec::new());
+        for (other, freed) in self.idle() {
+            leaving.push((other, freed));
+            (used, files) = (used - freed, files - 1);
+            if files < FILES_MAX && used.saturating_add(bytes) <= capacity {
+                return self.uses.saves_more(ino, bytes, leaving.iter().copied()).then_some(leaving);
+            }
+        }
+        None
     }
 
     /// Whether `bytes` more can be there.
@@ -186,51 +193,41 @@ impl Table {
             slot.bytes = bytes;
         }
         let mut evicted = 0;
-        while self.used > capacity && self.evict() {
-            evicted += 1;
+        if self.used > capacity {
+            for (other, _) in self.idle() {
+                if self.used > capacity {
+                    self.remove(other);
+                    evicted += 1;
+                }
+            }
         }
         evicted
     }
 
-    /// Makes room for `bytes` more, and one more file. How many left for it, and whether there is room now.
-    pub(super) fn make_room(&mut self, bytes: u64, capacity: u64) -> (u64, bool) {
-        let mut evicted = 0;
-        while !self.fits(bytes, capacity) {
-            if !self.evict() {
-                return (evicted, false);
-            }
-            evicted += 1;
-        }
-        (evicted, true)
+    /// Makes room for `bytes` of one more file: how many left for it. `None`: there is no room, or what would have to leave is worth about as much; then
+    /// all stay.
+    pub(super) fn make_room(&mut self, ino: Ino, bytes: u64, capacity: u64) -> Option<u64> {
+        let leaving = self.leaving(ino, bytes, capacity)?;
+        leaving.iter().for_each(|(other, _)| self.remove(*other));
+        Some(leaving.len() as u64)
     }
 
-    pub(super) fn note_open(&mut self, ino: Ino) -> bool {
-        let seen = self.seen(ino);
-        seen.opens += 1;
-        let worth = seen.opens >= OPENS;
-        self.is_new(ino, worth)
+    /// Takes note of an open for reading. True: the file is worth being assembled, and could be.
+    pub(super) fn note_open(&mut self, ino: Ino, size: u64, capacity: u64) -> bool {
+        let worth = self.uses.opened(ino);
+        worth && self.could_enter(ino, size, capacity)
     }
 
-    pub(super) fn note_read(&mut self, ino: Ino, size: u64, len: u64) -> bool {
-        let seen = self.seen(ino);
-        seen.read += len;
-        let worth = seen.read >= size / 2;
-        self.is_new(ino, worth)
+    /// Takes note of a read. True as for [`Table::note_open`].
+    pub(super) fn note_read(&mut self, ino: Ino, size: u64, len: u64, capacity: u64) -> bool {
+        let worth = self.uses.read(ino, size, len);
+        worth && self.could_enter(ino, size, capacity)
     }
 
-    fn seen(&mut self, ino: Ino) -> &mut Seen {
-        if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&ino) {
-            self.seen.clear();
-        }
-        self.seen.entry(ino).or_default()
-    }
-
-    /// Whether an inode that is worth it is not assembled yet. What was seen of it counts once.
-    fn is_new(&mut self, ino: Ino, worth: bool) -> bool {
-        if worth {
-            self.seen.remove(&ino);
-        }
-        worth && !self.slots.contains_key(&ino) && !self.building.contains_key(&ino)
+    fn could_enter(&self, ino: Ino, size: u64, capacity: u64) -> bool {
+        let new = !self.slots.contains_key(&ino) && !self.building.contains_key(&ino);
+        // Of a file with holes less than its size; whoever assembles it looks.
+        new && (size > capacity || self.leaving(ino, size, capacity).is_some())
     }
 
     /// The first assembled inode after `ino`, around the end.
