@@ -15,7 +15,7 @@ SIZE, PATIENCE = 8192, 120
 
 def opens(mountpoint):
     """How many opens were handed to the kernel."""
-    status = subprocess.run([os.environ["FOREBAY"], "status", mountpoint, "--json"], check=True, capture_output=True)
+    status = subprocess.run([os.environ["FOREBAY"], "status", mountpoint, "--json"], check=True, stdout=subprocess.PIPE)
     return json.loads(status.stdout)["passthrough"]["opens"]
 
 
@@ -56,4 +56,5 @@ def main():
             sys.exit(f"FAILED: who maps {path} sees something else than what is in it")
 
 
-main()
+if __name__ == "__main__":
+    main()

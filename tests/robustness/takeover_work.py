@@ -1,11 +1,16 @@
 """Programs of nine kinds that use a mount while its process is replaced again and again.
 
-takeover_work.py DIR STOP: each verifies what it reads and ends when the file STOP is there. The exit status is 0 only if none
-of them ever got an error or a wrong byte, and all did something.
+takeover_work.py DIR STOP READY [passthrough]: each verifies what it reads and ends when the file STOP is there; READY is made when all are at it. The exit
+status is 0 only if none of them ever got an error or a wrong byte, and all did something. With `passthrough` a tenth one reads a file by the
+kernel itself, which the mount must allow for files of 4 KiB.
 """
 import fcntl, hashlib, mmap, multiprocessing, os, random, sqlite3, sys, time
 
-ROOT, STOP = sys.argv[1], sys.argv[2]
+sys.path.insert(0, f"{os.environ['TESTS']}/conformance")
+from read_beside import open_beside
+
+ROOT, STOP, READY = sys.argv[1:4]
+THROUGH = sys.argv[4:] == ["passthrough"]
 
 
 def running():
@@ -195,16 +200,51 @@ def database(dir):
     return rounds
 
 
+def beside(dir):
+    """A file that is open and mapped by the kernel itself all the time, while it is changed by another descriptor."""
+    size, rounds, path = 300_000, 0, f"{dir}/file"
+    model = bytearray(pattern("model", size))
+    with open(path, "wb") as file:
+        file.write(model)
+    reader = open_beside(ROOT, path, time.monotonic() + 120)
+    memory = mmap.mmap(reader, size, prot=mmap.PROT_READ)
+    writer = os.open(path, os.O_RDWR)
+    begun.release()
+    while running():
+        data = pattern(rounds, random.randrange(1, 9000))
+        at = random.randrange(size - len(data))
+        os.pwrite(writer, data, at)
+        model[at : at + len(data)] = data
+        assert os.pread(reader, size, 0) == model
+        assert memory[at : at + len(data)] == data
+        if rounds % 10 == 0:
+            os.ftruncate(writer, size - 5000)
+            assert os.fstat(reader).st_size == size - 5000 and len(os.pread(reader, size, 0)) == size - 5000
+            os.ftruncate(writer, size)
+            model[size - 5000 :] = bytes(5000)
+            with open(path, "rb") as other:
+                assert other.read() == model
+        rounds += 1
+    os.close(writer)
+    assert open(path, "rb").read() == model
+    return rounds
+
+
 def run(work, done):
     dir = f"{ROOT}/{work.__name__}"
     os.mkdir(dir)
+    if work is not beside:
+        begun.release()
     done.value = work(dir)
 
 
-works = [writer, in_place, mapped, appender, walker, locker, renamer, nameless, database]
+works = [writer, in_place, mapped, appender, walker, locker, renamer, nameless, database] + [beside] * THROUGH
+begun = multiprocessing.Semaphore(0)
 counts = [multiprocessing.Value("q", 0) for _ in works]
 processes = [multiprocessing.Process(target=run, args=pair) for pair in zip(works, counts)]
 [process.start() for process in processes]
+if all(begun.acquire(timeout=150) for _ in works):
+    open(READY, "w").close()
 [process.join() for process in processes]
 for work, process, count in zip(works, processes, counts):
     print(f"{work.__name__}: {count.value} rounds, status {process.exitcode}")

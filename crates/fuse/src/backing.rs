@@ -60,6 +60,12 @@ impl BackingFiles {
         BackingFiles { line: line.downgrade() }
     }
 
+    /// A file that another process has registered with this connection, by its number ([`Backing::leave`]). `None`: the mount has ended.
+    #[must_use]
+    pub fn adopt(&self, id: NonZeroU32) -> Option<Backing> {
+        Some(Backing { id, device: Arc::downgrade(&self.line.device()?) })
+    }
+
     /// Hands a file to the kernel, which keeps it open until the registration and all opens answered with it are gone.
     /// Does not wait for a request, so threads that serve may call it.
     ///
@@ -87,6 +93,13 @@ pub struct Backing {
 impl Backing {
     /// The kernel's number for it.
     pub fn id(&self) -> NonZeroU32 {
+        self.id
+    }
+
+    /// Leaves it registered, for another process that has the connection ([`BackingFiles::adopt`]).
+    #[must_use]
+    pub fn leave(mut self) -> NonZeroU32 {
+        self.device = Weak::new();
         self.id
     }
 }

@@ -196,6 +196,10 @@ impl ReplyPort for Device {
             tracing::error!(unique, "cannot answer a lock request: {error}");
         }
     }
+
+    fn take_back(&self, _: u64) -> Option<i32> {
+        Some(self.raw())
+    }
 }
 
 /// `FUSE_DEV_IOC_CLONE`: makes `clone` a descriptor of the connection of `original`.

@@ -32,6 +32,12 @@ pub trait Filesystem: Send + Sync + 'static {
     /// The mount has ended. Called once, after the last operation has returned.
     fn destroy(&self) {}
 
+    /// The session was paused, in place of its end: another file system that knows what this one does, or this one, goes on with it. Locks that are
+    /// waited for are asked for again.
+    fn paused(&self) {
+        self.destroy();
+    }
+
     /// Finds `name` in `parent`. Counts as one lookup of the inode.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         Err(Errno::ENOSYS)

@@ -47,12 +47,17 @@ impl ReplyPort for Later {
     fn answer(&self, unique: u64, _error: Option<Errno>) {
         self.0.lock().push(unique);
     }
+
+    fn take_back(&self, _unique: u64) -> Option<i32> {
+        None
+    }
 }
 
 struct Nobody;
 
 impl Resume for Nobody {
     fn resume(self: Arc<Self>, _slot: Slot) {}
+    fn leave(self: Arc<Self>, _slot: Slot) {}
 }
 
 /// One request in its parts; not all of them sensible.

@@ -20,15 +20,35 @@ use crate::session::Observer;
 pub(crate) trait ReplyPort: Send + Sync {
     /// Answers request `unique` without a body.
     fn answer(&self, unique: u64, error: Option<Errno>);
+
+    /// No answer comes: whoever goes on with the session serves the request again. Gives the descriptor that it was read from, if it was read from
+    /// one; a ring's queue keeps it otherwise.
+    fn take_back(&self, unique: u64) -> Option<i32>;
 }
 
 /// Interrupts whose request is not known (yet) are kept, the newest so many: request and interrupt are read by
 /// different workers, and the interrupt may be through first.
 const EARLY_INTERRUPTS: usize = 1024;
 
+/// A request without an answer.
+struct Owed {
+    /// Its caller got a signal.
+    mark: Arc<AtomicBool>,
+    port: Arc<dyn ReplyPort>,
+    /// All of it, where it was read from a descriptor.
+    request: Vec<u8>,
+}
+
+/// A request that was read from a descriptor, and taken back: to be served again by whoever goes on with the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub descriptor: i32,
+    pub request: Vec<u8>,
+}
+
 #[derive(Default)]
 struct Table {
-    waiting: HashMap<u64, Arc<AtomicBool>>,
+    waiting: HashMap<u64, Owed>,
     early: VecDeque<u64>,
 }
 
@@ -69,31 +89,47 @@ impl Pending {
         false
     }
 
-    fn enter(&self, unique: u64) -> Arc<AtomicBool> {
+    fn enter(&self, unique: u64, port: &Arc<dyn ReplyPort>) -> Arc<AtomicBool> {
         let mut table = self.table.lock();
         let early = table.early.iter().position(|seen| *seen == unique);
         if let Some(at) = early {
             table.early.remove(at);
         }
         let mark = Arc::new(AtomicBool::new(early.is_some()));
-        table.waiting.insert(unique, Arc::clone(&mark));
+        let owed = Owed { mark: Arc::clone(&mark), port: Arc::clone(port), request: Vec::new() };
+        table.waiting.insert(unique, owed);
         mark
     }
 
-    /// Requests that have no answer yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.table.lock().waiting.len()
+    /// Keeps all of a request that was read from a descriptor, if its answer is still owed.
+    pub(crate) fn remember(&self, unique: u64, request: &[u8]) {
+        if let Some(owed) = self.table.lock().waiting.get_mut(&unique) {
+            owed.request = request.to_vec();
+        }
     }
 
-    fn leave(&self, unique: u64) {
-        self.table.lock().waiting.remove(&unique);
+    /// Takes back all requests that wait for an answer, in the order in which they were made: what is answered from now on is lost. Nothing may be
+    /// being served.
+    pub(crate) fn take_back(&self) -> Vec<Left> {
+        let mut waiting: Vec<_> = std::mem::take(&mut self.table.lock().waiting).into_iter().collect();
+        waiting.sort_unstable_by_key(|(unique, _)| *unique);
+        let left = |(unique, owed): (u64, Owed)| {
+            let descriptor = owed.port.take_back(unique)?;
+            Some(Left { descriptor, request: owed.request })
+        };
+        waiting.into_iter().filter_map(left).collect()
+    }
+
+    /// Whether its answer was still owed.
+    fn leave(&self, unique: u64) -> bool {
+        self.table.lock().waiting.remove(&unique).is_some()
     }
 
     /// Marks the request as interrupted, also one that is yet to come.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut table = self.table.lock();
-        if let Some(mark) = table.waiting.get(&unique) {
-            mark.store(true, Ordering::SeqCst);
+        if let Some(owed) = table.waiting.get(&unique) {
+            owed.mark.store(true, Ordering::SeqCst);
             return;
         }
         if table.early.len() == EARLY_INTERRUPTS {
@@ -105,7 +141,7 @@ impl Pending {
 
 /// The answer to a lock request, given once, from any thread, now or later. Dropped without one, it answers `EIO`.
 ///
-/// It holds no worker thread. After the mount has ended it is without effect.
+/// It holds no worker thread. After the mount has ended, or was paused, it is without effect: whoever goes on is asked again.
 pub struct LockReply {
     unique: u64,
     op: Opcode,
@@ -129,7 +165,7 @@ impl LockReply {
             unique,
             op,
             began: Instant::now(),
-            mark: pending.enter(unique),
+            mark: pending.enter(unique, port),
             pending: Arc::clone(pending),
             port: Arc::clone(port),
             observer: observer.cloned(),
@@ -167,7 +203,9 @@ impl LockReply {
         if std::mem::replace(&mut self.answered, true) {
             return;
         }
-        self.pending.leave(self.unique);
+        if !self.pending.leave(self.unique) {
+            return;
+        }
         self.port.answer(self.unique, error);
         if let Some(observer) = &self.observer {
             let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -202,6 +240,10 @@ mod tests {
         fn answer(&self, unique: u64, error: Option<Errno>) {
             self.0.lock().push((unique, error));
         }
+
+        fn take_back(&self, _: u64) -> Option<i32> {
+            Some(3)
+        }
     }
 
     fn reply(unique: u64, pending: &Arc<Pending>, port: &Arc<Port>) -> LockReply {
@@ -217,6 +259,21 @@ mod tests {
         drop(reply(6, &pending, &port));
         assert_eq!(*port.0.lock(), [(2, None), (4, Some(Errno::EAGAIN)), (6, Some(Errno::EIO))]);
         assert!(pending.table.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn what_was_taken_back_is_answered_by_nobody() {
+        let (pending, port) = (Arc::new(Pending::default()), Arc::new(Port::default()));
+        let (second, first) = (reply(4, &pending, &port), reply(2, &pending, &port));
+        pending.remember(2, b"two");
+        pending.remember(4, b"four");
+        reply(6, &pending, &port).answer(Ok(()));
+        let left: Vec<_> =
+            pending.take_back().into_iter().map(|left| (left.descriptor, left.request)).collect();
+        assert_eq!(left, [(3, b"two".to_vec()), (3, b"four".to_vec())]);
+        drop(first);
+        second.answer(Ok(()));
+        assert_eq!(*port.0.lock(), [(6, None)]);
     }
 
     #[test]

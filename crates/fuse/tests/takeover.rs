@@ -18,6 +18,8 @@ use forebay_fuse::flags::OpenFlags;
 use forebay_fuse::null::{NullConfig, NullFs};
 use forebay_fuse::{Ended, Filesystem, MountOptions, PauseError, Paused, Pauser, SessionOptions};
 use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use support::probe::Probe;
 use support::{Mounted, wait_until};
 
@@ -133,6 +135,48 @@ fn callers_do_not_notice_a_pause() {
 #[test]
 fn callers_do_not_notice_another_server() {
     nobody_notices(true);
+}
+
+/// Requests that wait for locks are asked again of whoever goes on, which has the locks that were held.
+fn waiters_get_their_locks(hand_over: bool) {
+    const WAITERS: usize = 12;
+    let (mounted, turns) = mounted(NullFs::new(NullConfig::default()), hand_over);
+    let path = mounted.at("file");
+    let holder = File::create(&path).unwrap();
+    flock(&holder, FlockOperation::LockExclusive).unwrap();
+    let held = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..WAITERS {
+            scope.spawn(|| {
+                let file = File::open(&path).unwrap();
+                flock(&file, FlockOperation::LockExclusive).unwrap();
+                held.fetch_add(1, Ordering::SeqCst);
+                // Each is the only one that has it.
+                assert_eq!(
+                    flock(File::open(&path).unwrap(), FlockOperation::NonBlockingLockShared),
+                    Err(Errno::WOULDBLOCK)
+                );
+            });
+        }
+        for _ in 0..3 {
+            wait_until("all wait", || mounted.fs.waiting_locks() >= WAITERS);
+            turns.next(&mounted);
+            assert_eq!(held.load(Ordering::SeqCst), 0);
+        }
+        drop(holder);
+        wait_until("all have had it", || held.load(Ordering::SeqCst) == WAITERS);
+    });
+    mounted.finish();
+}
+
+#[test]
+fn a_pause_does_not_answer_those_who_wait_for_locks() {
+    waiters_get_their_locks(false);
+}
+
+#[test]
+fn another_server_answers_those_who_wait_for_locks() {
+    waiters_get_their_locks(true);
 }
 
 #[test]

@@ -73,6 +73,14 @@ impl Filesystem for VolumeFs {
         self.vfs.write_access_times();
     }
 
+    fn paused(&self) {
+        self.notices.end();
+        if let Some(through) = &self.passthrough {
+            through.paused();
+        }
+        self.vfs.write_access_times();
+    }
+
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         match self.vfs.lookup(ino(parent), name) {
             Ok(attr) if name == b"." => Ok(self.same_entry(parent, &attr)),

@@ -14,6 +14,6 @@ mod trouble;
 mod volume_fs;
 
 pub use errno::errno;
-pub use passthrough::PassthroughStatus;
+pub use passthrough::{PassthroughStatus, handover::PassthroughHandover};
 pub use stats::{BUCKETS, OpStats, Stats};
 pub use volume_fs::{Lifetimes, VolumeFs};

@@ -15,6 +15,7 @@
 //! `docs/design/passthrough.md` has the reasons.
 
 mod beside;
+pub(crate) mod handover;
 mod table;
 
 use std::{
@@ -151,13 +152,18 @@ impl Passthrough {
         }
     }
 
-    /// The mount has ended: nothing is held any more.
-    pub(crate) fn ended(&self) {
+    /// The session is paused: nobody is told anything until it is gone on with.
+    pub(crate) fn paused(&self) {
         self.stop();
         let thread = self.thread.lock().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that tells the kernel of assembled files panicked");
         }
+    }
+
+    /// The mount has ended: nothing is held any more.
+    pub(crate) fn ended(&self) {
+        self.paused();
         *self.table.lock() = Table::default();
         self.files.store(0, Ordering::SeqCst);
     }

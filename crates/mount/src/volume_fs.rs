@@ -16,7 +16,7 @@ use crate::{
     convert::{self, FOREVER, ino},
     lock_waiter::Waiter,
     notices::Notices,
-    passthrough::{Passthrough, PassthroughStatus, Route, is_beside},
+    passthrough::{Passthrough, PassthroughStatus, Route, handover::PassthroughHandover, is_beside},
     trouble::Trouble,
 };
 
@@ -98,6 +98,20 @@ impl VolumeFs {
     pub fn connect(&self, files: BackingFiles, notifier: Notifier) {
         if let Some(passthrough) = &self.passthrough {
             passthrough.connect(files, notifier);
+        }
+    }
+
+    /// What the kernel was told of files that it reads by itself, taken out, for who goes on with a paused session; `None` where the volume assembles
+    /// none.
+    #[must_use]
+    pub fn hand_over_passthrough(&self) -> Option<PassthroughHandover> {
+        self.passthrough.as_ref().map(|passthrough| passthrough.hand_over())
+    }
+
+    /// Goes on with what [`VolumeFs::hand_over_passthrough`] gave. After [`VolumeFs::connect`], before the session runs.
+    pub fn take_over_passthrough(&self, state: PassthroughHandover) {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.take_over(state);
         }
     }
 

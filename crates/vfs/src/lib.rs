@@ -34,7 +34,7 @@ pub use cursor::Listed;
 pub use error::VfsError;
 pub use files::{Open, Opened};
 pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
-pub use forebay_volume::{AssembledLease, ReadPiece, Space, VolumeError, Whence};
+pub use forebay_volume::{AssembledLease, PlainFile, ReadPiece, Space, VolumeError, Whence};
 pub use handover::Handover;
 pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
 pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};

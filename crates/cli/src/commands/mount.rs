@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
+    forebay_fuse::close_inherited();
     if args.takeover {
         return takeover(args);
     }

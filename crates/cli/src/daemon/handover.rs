@@ -6,17 +6,14 @@
 use std::{
     io,
     net::TcpListener,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::net::UnixStream,
-    },
+    os::{fd::AsFd, unix::net::UnixStream},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use forebay_fuse::Paused;
-use forebay_mount::Stats;
+use forebay_mount::{PassthroughHandover, Stats};
 use forebay_vfs::{Handover, Vfs};
 use forebay_volume::Volume;
 use rustix::{
@@ -29,7 +26,7 @@ use crate::{
     daemon::{
         life::{Life, Phase},
         lives::{Lives, Successor},
-        message::{VERSION, hear, may_die, now_ns, say, say_json, send_state},
+        message::{Parts, VERSION, hear, may_die, now_ns, say, say_json, send_state},
     },
     error::CliError,
 };
@@ -57,6 +54,7 @@ pub(super) enum Given {
 pub(super) struct Back {
     pub(super) paused: Paused,
     pub(super) state: Handover,
+    pub(super) through: Option<PassthroughHandover>,
     pub(super) stats: Arc<Stats>,
     pub(super) began: Instant,
 }
@@ -98,12 +96,6 @@ fn check(lives: &Lives, stream: &UnixStream, words: &[&str]) -> Result<Arc<Life>
     }
     if life.phase() != Phase::Serving {
         return Err(told("the mount is being unmounted"));
-    }
-    // Files that the kernel reads by itself are bound to this process, and so is what it knows of their two numbers.
-    if life.volume.assembles() {
-        return Err(told(
-            "it lets the kernel read files by itself (passthrough); mount with passthrough_size=0 to take over later",
-        ));
     }
     Ok(life)
 }
@@ -164,8 +156,8 @@ pub(super) fn give(paused: Paused, lives: &Lives, metrics: Option<&TcpListener>)
     let successor = lives.successor().ok_or_else(|| told("paused, and nobody takes over"))?;
     let life = lives.end().ok_or_else(|| told("paused without a life"))?;
     let (stats, began) = (Arc::clone(&life.stats), life.began);
-    let state = let_go(life)?;
-    match offer_state(&paused, &state, &successor, metrics) {
+    let (state, through) = let_go(life)?;
+    match offer_state(&paused, (&state, through.as_ref()), &successor, metrics) {
         Ok(()) => Ok(taken(paused)),
         Err(error) => {
             tracing::warn!("the mount was not taken over: {error}");
@@ -173,7 +165,7 @@ pub(super) fn give(paused: Paused, lives: &Lives, metrics: Option<&TcpListener>)
                 return Ok(taken(paused));
             }
             lives.asked_no_more();
-            Ok(Given::Back(Box::new(Back { paused, state, stats, began })))
+            Ok(Given::Back(Box::new(Back { paused, state, through, stats, began })))
         }
     }
 }
@@ -185,16 +177,17 @@ fn taken(paused: Paused) -> Given {
 }
 
 /// Drops the volume, and with it the lock that keeps others out.
-fn let_go(life: Arc<Life>) -> Result<Handover, CliError> {
+fn let_go(life: Arc<Life>) -> Result<(Handover, Option<PassthroughHandover>), CliError> {
     let life = alone(life)?;
     let Life { volume, vfs, fs, .. } = life;
+    let through = fs.hand_over_passthrough();
     drop(fs);
     let vfs: Vfs = alone(vfs)?;
     let state = vfs.hand_over();
     volume.hand_over()?;
     drop(vfs);
     drop::<Volume>(alone(volume)?);
-    Ok(state)
+    Ok((state, through))
 }
 
 /// The value, once nobody else uses it.
@@ -216,7 +209,7 @@ fn alone<T>(mut shared: Arc<T>) -> Result<T, CliError> {
 
 fn offer_state(
     paused: &Paused,
-    state: &Handover,
+    (state, through): (&Handover, Option<&PassthroughHandover>),
     successor: &Successor,
     metrics: Option<&TcpListener>,
 ) -> Result<(), CliError> {
@@ -225,10 +218,16 @@ fn offer_state(
     stream.set_write_timeout(Some(STEP_PATIENCE)).map_err(gone)?;
     stream.set_read_timeout(Some(STEP_PATIENCE)).map_err(gone)?;
     let descriptors = paused.descriptors();
-    let mut borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(|descriptor| descriptor.fd()).collect();
-    borrowed.extend(metrics.map(AsFd::as_fd));
-    let parts = (paused.state(), state.encode());
-    send_state(stream, (&parts.0, &parts.1), &borrowed, metrics.is_some(), *paused_ns).map_err(gone)?;
+    let parts = Parts {
+        session: &paused.state(),
+        vfs: &state.encode(),
+        through: &through.map_or_else(Vec::new, PassthroughHandover::encode),
+        descriptors: descriptors.iter().map(|descriptor| descriptor.fd()).collect(),
+        metrics: metrics.map(AsFd::as_fd),
+        plain: through.map_or_else(Vec::new, PassthroughHandover::descriptors),
+        paused_ns: *paused_ns,
+    };
+    send_state(stream, &parts).map_err(gone)?;
     may_die("old-sent");
     let answer = hear(stream).map_err(gone)?;
     match answer.as_str() {

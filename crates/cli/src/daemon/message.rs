@@ -18,9 +18,9 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The layout of the state that is written here, and the only one that is read. The parts are `forebay_fuse::Paused::state` and
-/// `forebay_vfs::Handover::encode`.
-pub(super) const VERSION: u32 = 1;
+/// The layout of the state that is written here, and the only one that is read. The parts are `forebay_fuse::Paused::state`,
+/// `forebay_vfs::Handover::encode` and `forebay_mount::PassthroughHandover::encode`.
+pub(super) const VERSION: u32 = 2;
 
 const LINE_MAX: usize = 64 << 10;
 /// What one message may carry (`SCM_MAX_FD`).
@@ -31,10 +31,14 @@ const DESCRIPTORS_MAX: usize = 253;
 struct Announced {
     version: u32,
     descriptors: usize,
-    /// The last descriptor is the socket of metrics.
+    /// One of them, after those of the connection, is the socket of metrics.
     metrics: bool,
+    /// Of so many files that the kernel reads by itself, the last ones.
+    plain: usize,
     session: usize,
     vfs: usize,
+    /// 0: the kernel reads no file by itself.
+    through: usize,
     crc: u32,
     /// When the pause began: nanoseconds of CLOCK_MONOTONIC.
     paused_ns: u64,
@@ -45,8 +49,12 @@ struct Announced {
 pub(super) struct State {
     pub(super) session: Vec<u8>,
     pub(super) vfs: Vec<u8>,
+    /// Empty: the kernel reads no file by itself.
+    pub(super) through: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
     pub(super) metrics: Option<OwnedFd>,
+    /// Files that the kernel reads by itself.
+    pub(super) plain: Vec<OwnedFd>,
     pub(super) paused_ns: u64,
 }
 
@@ -80,24 +88,36 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Sends the state. `metrics` is the last of the descriptors if there is one.
-pub(super) fn send_state(
-    mut stream: &UnixStream,
-    (session, vfs): (&[u8], &[u8]),
-    descriptors: &[BorrowedFd<'_>],
-    metrics: bool,
-    paused_ns: u64,
-) -> io::Result<()> {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(session), vfs);
-    let (session_len, vfs_len) = (session.len(), vfs.len());
+/// What is sent; see [`State`].
+pub(super) struct Parts<'a> {
+    pub(super) session: &'a [u8],
+    pub(super) vfs: &'a [u8],
+    pub(super) through: &'a [u8],
+    pub(super) descriptors: Vec<BorrowedFd<'a>>,
+    pub(super) metrics: Option<BorrowedFd<'a>>,
+    pub(super) plain: Vec<BorrowedFd<'a>>,
+    pub(super) paused_ns: u64,
+}
+
+fn checksum(parts: [&[u8]; 3]) -> u32 {
+    parts.into_iter().fold(0, crc32c::crc32c_append)
+}
+
+/// Sends the state.
+pub(super) fn send_state(mut stream: &UnixStream, parts: &Parts<'_>) -> io::Result<()> {
+    let all = [parts.session, parts.vfs, parts.through];
+    let descriptors: Vec<BorrowedFd<'_>> =
+        parts.descriptors.iter().chain(&parts.metrics).chain(&parts.plain).copied().collect();
     let announced = Announced {
         version: VERSION,
         descriptors: descriptors.len(),
-        metrics,
-        session: session_len,
-        vfs: vfs_len,
-        crc,
-        paused_ns,
+        metrics: parts.metrics.is_some(),
+        plain: parts.plain.len(),
+        session: parts.session.len(),
+        vfs: parts.vfs.len(),
+        through: parts.through.len(),
+        crc: checksum(all),
+        paused_ns: parts.paused_ns,
     };
     say_json(stream, &json!({ "state": announced }))?;
     for some in descriptors.chunks(DESCRIPTORS_MAX) {
@@ -108,8 +128,7 @@ pub(super) fn send_state(
         }
         sendmsg(stream, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
     }
-    stream.write_all(session)?;
-    stream.write_all(vfs)
+    all.into_iter().try_for_each(|part| stream.write_all(part))
 }
 
 /// Takes the state that `announced`, what stands after `state` in a line, speaks of.
@@ -130,12 +149,15 @@ pub(super) fn receive_state(mut stream: &UnixStream, announced: &Value) -> io::R
         let mut bytes = vec![0; len];
         stream.read_exact(&mut bytes).map(|()| bytes)
     };
-    let (session, vfs) = (read(announced.session)?, read(announced.vfs)?);
-    if crc32c::crc32c_append(crc32c::crc32c(&session), &vfs) != announced.crc {
+    let (session, vfs, through) = (read(announced.session)?, read(announced.vfs)?, read(announced.through)?);
+    if checksum([&session, &vfs, &through]) != announced.crc {
         return Err(invalid("the state's checksum does not fit"));
     }
+    let first =
+        descriptors.len().checked_sub(announced.plain).ok_or_else(|| invalid("descriptors are missing"))?;
+    let plain = descriptors.split_off(first);
     let metrics = if announced.metrics { descriptors.pop() } else { None };
-    Ok(State { session, vfs, descriptors, metrics, paused_ns: announced.paused_ns })
+    Ok(State { session, vfs, through, descriptors, metrics, plain, paused_ns: announced.paused_ns })
 }
 
 fn receive_descriptors(stream: &UnixStream, to: &mut Vec<OwnedFd>) -> io::Result<()> {
@@ -173,8 +195,16 @@ mod tests {
     fn sent(damage: bool) -> io::Result<State> {
         let (old, new) = UnixStream::pair()?;
         let file = tempfile::tempfile()?;
-        let many = vec![file.as_fd(); 300];
-        send_state(&old, (b"session", b"vfs"), &many, true, 5)?;
+        let parts = Parts {
+            session: b"session",
+            vfs: b"vfs",
+            through: b"through",
+            descriptors: vec![file.as_fd(); 299],
+            metrics: Some(file.as_fd()),
+            plain: vec![file.as_fd(); 7],
+            paused_ns: 5,
+        };
+        send_state(&old, &parts)?;
         drop(old);
         let mut value: Value = serde_json::from_str(&hear(&new)?)?;
         if damage {
@@ -186,16 +216,20 @@ mod tests {
     #[test]
     fn a_state_arrives_whole_with_all_descriptors() {
         let state = sent(false).unwrap();
-        assert_eq!((state.session.as_slice(), state.vfs.as_slice()), (&b"session"[..], &b"vfs"[..]));
-        assert_eq!((state.descriptors.len(), state.metrics.is_some(), state.paused_ns), (299, true, 5));
+        assert_eq!(
+            (&state.session[..], &state.vfs[..], &state.through[..]),
+            (&b"session"[..], &b"vfs"[..], &b"through"[..])
+        );
+        assert_eq!((state.descriptors.len(), state.metrics.is_some(), state.plain.len()), (299, true, 7));
+        assert_eq!(state.paused_ns, 5);
         assert!(sent(true).unwrap_err().to_string().contains("checksum"));
     }
 
     #[test]
     fn another_version_is_refused() {
         let (_old, new) = UnixStream::pair().unwrap();
-        let mut announced = json!({ "version": 2, "descriptors": 1, "metrics": false, "session": 0, "vfs": 0, "crc": 0, "paused_ns": 0 });
-        assert!(receive_state(&new, &announced).unwrap_err().to_string().contains("version 2"));
+        let mut announced = json!({ "version": 1, "descriptors": 1, "metrics": false, "plain": 0, "session": 0, "vfs": 0, "through": 0, "crc": 0, "paused_ns": 0 });
+        assert!(receive_state(&new, &announced).unwrap_err().to_string().contains("version 1"));
         announced["version"] = json!("x");
         receive_state(&new, &announced).unwrap_err();
     }

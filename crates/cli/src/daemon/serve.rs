@@ -17,7 +17,7 @@ use forebay_fuse::{
     flags::{Capabilities, OpenFlags},
     types::Open,
 };
-use forebay_mount::VolumeFs;
+use forebay_mount::{PassthroughHandover, VolumeFs};
 use forebay_types::Ino;
 use forebay_vfs::{Handover, LockKeeper, Vfs, VfsOptions};
 use forebay_volume::{ASSEMBLED_MIN, OpenOptions, Volume, VolumeError};
@@ -144,9 +144,10 @@ fn begin_taken(
     log: Option<std::path::PathBuf>,
     reporter: &Reporter,
 ) -> Result<Begun, CliError> {
-    let Go { paused, vfs, metrics, pause } = takeover::take(&setup, mounted)?.wait_for_go()?;
+    let Go { paused, vfs, through, metrics, pause } = takeover::take(&setup, mounted)?.wait_for_go()?;
     // From here on nobody else serves.
     let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
+    take_files_over(&fs, &paused, through);
     let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
     let socket = control::listen(&lives, &setup.config)?;
     listen_to_metrics(&lives, metrics.as_ref())?;
@@ -154,6 +155,14 @@ fn begin_taken(
     drop(life);
     signals::listen(&lives, reporter.is_log())?;
     Ok(Begun { setup, line: Line::Paused(paused), fs, lives, socket, metrics, pause: Some(pause) })
+}
+
+/// Goes on with the files that the kernel reads by itself.
+fn take_files_over(fs: &VolumeFs, paused: &Paused, through: Option<PassthroughHandover>) {
+    fs.connect(paused.session().backing_files(), paused.notifier());
+    if let Some(through) = through {
+        fs.take_over_passthrough(through);
+    }
 }
 
 /// The file system over `vfs`, and what the threads of the process share.
@@ -277,11 +286,12 @@ fn go_on(
     back: Back,
     metrics: Option<&TcpListener>,
 ) -> Result<(Line, Arc<VolumeFs>), CliError> {
-    let Back { paused, state, stats, began } = back;
+    let Back { paused, state, through, stats, began } = back;
     let volume = reopen(setup, &state)?;
     let options = vfs_options(setup, &volume);
     let vfs = Arc::new(Vfs::take_over(volume, options, state));
     let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    take_files_over(&fs, &paused, through);
     let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
     life.log = lives.settings.log.clone();
     life.passthrough = setup.passthrough.clone();

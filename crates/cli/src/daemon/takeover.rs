@@ -13,6 +13,7 @@ use std::{
 };
 
 use forebay_fuse::Paused;
+use forebay_mount::PassthroughHandover;
 use forebay_vfs::{Handover, Vfs};
 use serde_json::Value;
 
@@ -36,6 +37,7 @@ const STEP_PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Taken {
     pub(super) paused: Paused,
     pub(super) vfs: Arc<Vfs>,
+    pub(super) through: Option<PassthroughHandover>,
     pub(super) metrics: Option<TcpListener>,
     stream: UnixStream,
     paused_ns: u64,
@@ -112,8 +114,18 @@ fn knock(setup: &Setup, processor: &Value, count: &Value) {
 }
 
 fn begin(setup: &Setup, state: State, stream: &UnixStream) -> Result<Taken, CliError> {
-    let State { session, vfs, descriptors, metrics, paused_ns } = state;
+    let State { session, vfs, through, descriptors, metrics, plain, paused_ns } = state;
     let handover = Handover::decode(&vfs).map_err(told)?;
+    let has_through = !through.is_empty();
+    let decoded = has_through.then(|| PassthroughHandover::decode(&through, plain));
+    let through =
+        decoded.map(|decoded| decoded.ok_or_else(|| told("the state of passthrough is none"))).transpose()?;
+    if has_through != (setup.passthrough.size() > 0) {
+        return Err(told(format!(
+            "this process cannot go on with the files that the kernel reads: {}",
+            setup.passthrough.sentence()
+        )));
+    }
     let paused = Paused::take(&session, descriptors, &setup.mountpoint, &mount_options(setup))
         .map_err(|error| told(format!("cannot take the requests over: {error}")));
     // Not to be unmounted if something fails here: it is the other's.
@@ -130,7 +142,7 @@ fn begin(setup: &Setup, state: State, stream: &UnixStream) -> Result<Taken, CliE
     let options = vfs_options(setup, &volume);
     let vfs = Arc::new(Vfs::take_over(volume, options, handover));
     let stream = stream.try_clone().map_err(told)?;
-    Ok(Taken { paused, vfs, metrics: metrics.map(TcpListener::from), stream, paused_ns })
+    Ok(Taken { paused, vfs, through, metrics: metrics.map(TcpListener::from), stream, paused_ns })
 }
 
 impl Taken {
@@ -150,8 +162,8 @@ impl Taken {
                 // Said before anything is served: if it is not heard, nothing was.
                 let _ = say(&self.stream, "taken");
                 may_die("new-taken");
-                let Taken { paused, vfs, metrics, paused_ns, .. } = self;
-                Ok(Go { paused, vfs, metrics, pause: PauseClock(paused_ns) })
+                let Taken { paused, vfs, through, metrics, paused_ns, .. } = self;
+                Ok(Go { paused, vfs, through, metrics, pause: PauseClock(paused_ns) })
             }
             _ => {
                 self.paused.release();
@@ -165,6 +177,7 @@ impl Taken {
 pub(super) struct Go {
     pub(super) paused: Paused,
     pub(super) vfs: Arc<Vfs>,
+    pub(super) through: Option<PassthroughHandover>,
     pub(super) metrics: Option<TcpListener>,
     /// Since when nobody serves.
     pub(super) pause: PauseClock,

@@ -12,6 +12,9 @@ use crate::ring::Slot;
 pub(crate) trait Resume: Send + Sync {
     /// The slot has its answer. Called by whatever thread gave it, which must not wait.
     fn resume(self: Arc<Self>, slot: Slot);
+
+    /// The slot's request is to be served again by whoever goes on with the queue.
+    fn leave(self: Arc<Self>, slot: Slot);
 }
 
 /// Where the answer to a slot's request goes if the method does not return it.
@@ -41,6 +44,7 @@ impl SlotPort {
         struct Nobody;
         impl Resume for Nobody {
             fn resume(self: Arc<Self>, _: Slot) {}
+            fn leave(self: Arc<Self>, _: Slot) {}
         }
         SlotPort { state: Mutex::new(State::Idle), queue: Weak::<Nobody>::new() }
     }
@@ -78,5 +82,19 @@ impl ReplyPort for SlotPort {
             }
             other => *state = other,
         }
+    }
+
+    fn take_back(&self, unique: u64) -> Option<i32> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Idle) {
+            State::Deferred(expected, slot) if expected == unique => {
+                drop(state);
+                if let Some(queue) = self.queue.upgrade() {
+                    queue.leave(slot);
+                }
+            }
+            other => *state = other,
+        }
+        None
     }
 }

@@ -28,12 +28,23 @@ pub enum Ended {
     Paused(Box<Paused>),
 }
 
+/// What a session that is gone on with begins with, besides the mount's own descriptor.
+#[derive(Default)]
+pub(super) struct Descriptors {
+    pub(super) clones: Vec<Arc<Device>>,
+    pub(super) left: Vec<Unserved>,
+}
+
+/// A request that was read and waits for a lock, to be served again: the number of the descriptor, 0 the mount's own, and all of it.
+pub(super) type Unserved = (usize, Vec<u8>);
+
 /// A session between two requests. Dropped while still mounted, it is detached lazily, and who waits gets an error.
 pub struct Paused {
     pub(super) session: Session,
     pub(super) agreed: Agreed,
     /// Descriptors besides the mount's own.
     pub(super) clones: Vec<Arc<Device>>,
+    pub(super) left: Vec<Unserved>,
     /// What the queues keep, if there are any.
     pub(super) queues: Option<Vec<KeptQueue>>,
 }
@@ -57,8 +68,8 @@ impl Paused {
         fs: Arc<F>,
         options: &SessionOptions,
     ) -> Result<Ended, SessionError> {
-        let Paused { session, agreed, clones, queues } = self;
-        session.run_on(fs, options, (agreed, clones, queues))
+        let Paused { session, agreed, clones, left, queues } = self;
+        session.run_on(fs, options, (agreed, Descriptors { clones, left }, queues))
     }
 
     /// What the kernel agreed to.
@@ -87,6 +98,12 @@ impl Paused {
         put_u64(&mut to, self.agreed.capabilities.bits());
         put_u32(&mut to, self.agreed.max_write);
         put_u32(&mut to, self.agreed.max_readahead);
+        put_u32(&mut to, self.left.len() as u32);
+        for (descriptor, request) in &self.left {
+            put_u32(&mut to, *descriptor as u32);
+            put_u32(&mut to, request.len() as u32);
+            to.extend_from_slice(request);
+        }
         let queues = self.queues.as_deref().unwrap_or_default();
         put_u32(&mut to, queues.len() as u32);
         for queue in queues {
@@ -116,6 +133,8 @@ impl Paused {
         let mut from = Cursor::new(state);
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "it is no state of a session");
         let agreed = agreed(&mut from).ok_or_else(wrong)?;
+        let left = left(&mut from).filter(|left| left.iter().all(|(number, _)| *number < descriptors.len()));
+        let left = left.ok_or_else(wrong)?;
         let count = from.u32().ok_or_else(wrong)?;
         let mut queues = Vec::new();
         for _ in 0..count {
@@ -131,7 +150,7 @@ impl Paused {
         };
         let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
         let queues = (over_uring && count > 0).then_some(queues);
-        Ok(Paused { session, agreed, clones: devices.map(Arc::new).collect(), queues })
+        Ok(Paused { session, agreed, clones: devices.map(Arc::new).collect(), left, queues })
     }
 
     /// Lets go of the session without unmounting: another process runs it.
@@ -165,6 +184,15 @@ fn agreed(from: &mut Cursor<'_>) -> Option<Agreed> {
     let minor = from.u32()?;
     let capabilities = Capabilities::from_bits(from.u64()?);
     Some(Agreed { minor, capabilities, max_write: from.u32()?, max_readahead: from.u32()? })
+}
+
+fn left(from: &mut Cursor<'_>) -> Option<Vec<Unserved>> {
+    let mut left = Vec::new();
+    for _ in 0..from.u32()? {
+        let (number, len) = (from.u32()? as usize, from.u32()?);
+        left.push((number, from.take(len as usize)?.to_vec()));
+    }
+    Some(left)
 }
 
 fn take_queue(from: &mut Cursor<'_>, wrong: &dyn Fn() -> io::Error) -> io::Result<KeptQueue> {

@@ -1,7 +1,7 @@
 //! Stopping a session between two requests, so that this process or another can go on with it.
 //!
 //! Guarantees: once [`Pauser::pause`] has returned without an error, nothing is being served, nothing that was taken is without an answer
-//! but what the session keeps, and the kernel holds back all further requests. If it returns with an error, everything is served as
+//! but what the session keeps (among it all that waits for locks, to be served again), and the kernel holds back all further requests. If it returns with an error, everything is served as
 //! before. One thread decides: whoever called [`Pauser::pause`]; the parts of the session wait for its decision.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::lock_reply::Pending;
+use crate::lock_reply::{Left, Pending};
 
 /// How often those are asked again that have not stopped.
 const ROUND: Duration = Duration::from_millis(20);
@@ -25,8 +25,8 @@ pub(super) trait Part: Send + Sync {
 
     fn state(&self) -> PartState;
 
-    /// Whether something speaks against stopping.
-    fn check(&self) -> Result<(), PauseError>;
+    /// Why threads may not have stopped, besides that they are busy.
+    fn obstacle(&self) -> Option<PauseError>;
 
     /// Starts threads anew.
     fn go_on(self: Arc<Self>);
@@ -52,12 +52,9 @@ pub enum PauseError {
     /// Requests that were under way took longer.
     #[error("requests that were under way did not end within {} s", .0.as_secs())]
     Busy(Duration),
-    /// Answers are owed to requests that wait for something else than this process.
-    #[error("{0} requests wait for locks")]
-    Waiting(usize),
-    /// Requests of this processor cannot be held back.
+    /// Requests of this processor could not be held back: no knock came either.
     #[error(
-        "threads of this process may not run on processor {0}, whose requests could therefore not be handed over"
+        "threads of this process may not run on processor {0}, and no request came there that could be handed over"
     )]
     Unreachable(u16),
     /// There is nothing to pause (any more).
@@ -94,6 +91,8 @@ struct State {
     parts: Vec<Weak<dyn Part>>,
     /// Requests that are answered later.
     pending: Option<Arc<Pending>>,
+    /// Of these, what was taken back.
+    left: Vec<Left>,
 }
 
 impl std::fmt::Debug for Pause {
@@ -115,19 +114,20 @@ impl Pause {
 
     /// Serving begins, by these parts. `pending`: requests that are answered later.
     pub(super) fn begin(&self, parts: Vec<Weak<dyn Part>>, pending: Arc<Pending>) {
-        *self.state.lock() = State { phase: Phase::Serving, parts, pending: Some(pending) };
+        *self.state.lock() = State { phase: Phase::Serving, parts, pending: Some(pending), left: Vec::new() };
         self.changed.notify_all();
     }
 
-    /// Serving has ended. `over`: for good. True: it may be gone on with.
-    pub(super) fn end(&self, over: bool) -> bool {
+    /// Serving has ended. `over`: for good. Otherwise it may be gone on with, and these are to be served again.
+    pub(super) fn end(&self, over: bool) -> Option<Vec<Left>> {
         let mut state = self.state.lock();
         let paused = state.phase == Phase::Paused && !over;
         // Before anything is gone on with: a thread that saw it would keep its next request, and nobody would ask for that.
         self.wanted.store(false, Ordering::Release);
+        let left = std::mem::take(&mut state.left);
         *state = State { phase: if paused { Phase::Idle } else { Phase::Over }, ..State::default() };
         self.changed.notify_all();
-        paused
+        paused.then_some(left)
     }
 
     /// A thread has ended.
@@ -145,7 +145,6 @@ impl Pause {
             return Err(PauseError::NotServing);
         }
         let parts: Vec<_> = state.parts.iter().filter_map(Weak::upgrade).collect();
-        parts.iter().try_for_each(|part| part.check())?;
         state.phase = Phase::Wanted;
         self.wanted.store(true, Ordering::Release);
         Ok(parts)
@@ -158,8 +157,11 @@ impl Pause {
         }
     }
 
-    fn reach(&self, parts: &[Arc<dyn Part>]) {
-        self.state.lock().phase = Phase::Paused;
+    fn reach(&self, parts: &[Arc<dyn Part>], left: Vec<Left>) {
+        {
+            let mut state = self.state.lock();
+            (state.phase, state.left) = (Phase::Paused, left);
+        }
         parts.iter().for_each(|part| part.decided());
     }
 
@@ -202,20 +204,16 @@ impl Pauser {
                 break;
             }
             if begun.elapsed() >= patience {
+                let obstacle = parts.iter().find_map(|part| part.obstacle());
                 self.0.give_up(&parts);
-                return Err(PauseError::Busy(patience));
+                return Err(obstacle.unwrap_or(PauseError::Busy(patience)));
             }
         }
-        let owed = pending.waiting();
         if parts.iter().any(|part| part.state() == PartState::Ended) {
-            self.0.reach(&parts);
+            self.0.reach(&parts, Vec::new());
             return Err(PauseError::NotServing);
         }
-        if owed > 0 {
-            self.0.give_up(&parts);
-            return Err(PauseError::Waiting(owed));
-        }
-        self.0.reach(&parts);
+        self.0.reach(&parts, pending.take_back());
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ use rustix::process::Pid;
 use super::deference::Deference;
 use super::pause::{Knock, Pause};
 use super::policy::Policy;
-use super::processors::{is_online, pin};
+use super::processors::{is_online, may_run_on, pin};
 use super::wake;
 use crate::device::Device;
 use crate::dispatch::{Dispatcher, Outcome};
@@ -260,7 +260,8 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         self.state.lock().kept.push(slot);
     }
 
-    /// Has threads that wait come back with a request, whatever it is, and end. Pins the calling thread to the queue's processor.
+    /// Has threads that wait come back with a request, whatever it is, and end. Pins the calling thread to the queue's processor; where it may not
+    /// run there, requests of others must do.
     fn stop(&self, knock: Option<&mut Knock<'_>>) {
         let state = self.state.lock();
         self.changed.notify_all();
@@ -276,8 +277,12 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         if missing == 0 {
             return;
         }
-        pin(self.number);
-        let nudged = (0..missing).take_while(|_| self.nudge()).count();
+        let nudged = if may_run_on(self.number) {
+            pin(self.number);
+            (0..missing).take_while(|_| self.nudge()).count()
+        } else {
+            0
+        };
         if let Some(knock) = knock.filter(|_| nudged < missing) {
             knock(self.number, missing - nudged);
         }
@@ -438,6 +443,10 @@ impl<F: Filesystem + ?Sized> Queue<F> {
 }
 
 impl<F: Filesystem + ?Sized> Resume for Queue<F> {
+    fn leave(self: Arc<Self>, slot: Slot) {
+        self.state.lock().kept.push(slot);
+    }
+
     fn resume(self: Arc<Self>, slot: Slot) {
         let mut state = self.state.lock();
         if state.ended {

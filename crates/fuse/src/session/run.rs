@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno as Os;
 
-use super::handover::{Ended, Paused};
+use super::handover::{Descriptors, Ended, Paused};
 use super::queue::{KeptQueue, Plan, Queues};
 use super::workers::Workers;
 use super::{Mounted, Session, SessionError, SessionOptions, Transport, uring_advice};
-use crate::device::{Device, Received};
+use crate::device::Received;
 use crate::dispatch::Dispatcher;
 use crate::errno::Errno;
 use crate::flags::Capabilities;
@@ -62,9 +62,9 @@ impl Session {
             }
             tell_transport(queues.as_ref(), options.transport);
             guarded("started", || fs.started(&agreed));
-            break self.serve(dispatcher, queues, agreed, Vec::new(), options);
+            break self.serve(dispatcher, queues, agreed, Descriptors::default(), options);
         };
-        guarded("destroy", || fs.destroy());
+        ended(&*fs, &result);
         result
     }
 
@@ -73,14 +73,14 @@ impl Session {
         self,
         fs: Arc<F>,
         options: &SessionOptions,
-        (agreed, clones, kept): (Agreed, Vec<Arc<Device>>, Option<Vec<KeptQueue>>),
+        (agreed, descriptors, kept): (Agreed, Descriptors, Option<Vec<KeptQueue>>),
     ) -> Result<Ended, SessionError> {
         let dispatcher = dispatcher(&fs, &agreed, options);
         guarded("started", || fs.started(&agreed));
         let queues = kept
             .map(|kept| Queues::go_on(&dispatcher, &self.line.device(), self.plan(&agreed, options), kept));
-        let result = self.serve(dispatcher, queues, agreed, clones, options);
-        guarded("destroy", || fs.destroy());
+        let result = self.serve(dispatcher, queues, agreed, descriptors, options);
+        ended(&*fs, &result);
         result
     }
 
@@ -100,7 +100,7 @@ impl Session {
         dispatcher: Arc<Dispatcher<F>>,
         queues: Option<Queues<F>>,
         agreed: Agreed,
-        clones: Vec<Arc<Device>>,
+        Descriptors { clones, left }: Descriptors,
         options: &SessionOptions,
     ) -> Result<Ended, SessionError> {
         let pending = Arc::clone(&dispatcher.pending);
@@ -110,18 +110,21 @@ impl Session {
         }
         let parts = queues.iter().map(Queues::part).chain([workers.part()]).collect();
         self.pause.begin(parts, pending);
-        let by_device = workers.serve(&self);
+        let by_device = workers.serve(&self, &left);
         let by_rings = queues.map(Queues::join).transpose();
         let by_rings = by_rings.map_err(|error| self.lost(error));
         let is_over = !matches!(&by_device, Ok(served) if !served.ended)
             || !matches!(&by_rings, Ok(served) if !served.as_ref().is_some_and(|served| served.ended));
         let paused = self.pause.end(is_over);
         let (by_device, by_rings) = (by_device?, by_rings?);
-        if !paused {
-            return Ok(Ended::Unmounted);
-        }
-        let queues = by_rings.map(|served| served.kept);
-        Ok(Ended::Paused(Box::new(Paused { session: self, agreed, clones: by_device.clones, queues })))
+        let Some(left) = paused else { return Ok(Ended::Unmounted) };
+        let (queues, clones) = (by_rings.map(|served| served.kept), by_device.clones);
+        let main = self.line.device();
+        let number =
+            |descriptor| [&main].into_iter().chain(&clones).position(|device| device.raw() == descriptor);
+        let left =
+            left.into_iter().filter_map(|left| Some((number(left.descriptor)?, left.request))).collect();
+        Ok(Ended::Paused(Box::new(Paused { session: self, agreed, clones, left, queues })))
     }
 
     /// Takes the mount away, whose connection is of no use, and makes it again.
@@ -224,6 +227,14 @@ fn uring_is_usable() -> bool {
             tracing::debug!("no io_uring: {error}");
             false
         }
+    }
+}
+
+/// Tells the file system that serving has ended.
+fn ended<F: Filesystem + ?Sized>(fs: &F, result: &Result<Ended, SessionError>) {
+    match result {
+        Ok(Ended::Paused(_)) => guarded("paused", || fs.paused()),
+        _ => guarded("destroy", || fs.destroy()),
     }
 }
 

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 use rustix::process::Pid;
 
+use super::handover::Unserved;
 use super::pause::{Knock, Part, PartState, Pause, PauseError};
 use super::{Session, SessionError, SessionOptions, wake};
 use crate::device::{Device, Received};
@@ -107,11 +108,13 @@ impl<F: Filesystem + ?Sized> Workers<F> {
         Arc::downgrade(&part)
     }
 
-    /// Serves until the mount has ended, or was paused, and all workers have ended.
-    pub(super) fn serve(self, session: &Session) -> Result<Served, SessionError> {
+    /// Serves until the mount has ended, or was paused, and all workers have ended. First of all what was `left`: requests by the descriptors that
+    /// they were read from, 0 the mount's own.
+    pub(super) fn serve(self, session: &Session, left: &[Unserved]) -> Result<Served, SessionError> {
         let pool = self.0;
         let (gate, pause) = (Arc::clone(&pool.gate), Arc::clone(&pool.pause));
         pool.set_nonblocking(&gate.state.lock(), false);
+        pool.serve_left(left);
         if let Err(error) = pool.start_base() {
             return Err(SessionError::NoThread { path: session.mounted.path.clone(), error });
         }
@@ -153,8 +156,8 @@ impl<F: Filesystem + ?Sized> Part for Pool<F> {
         }
     }
 
-    fn check(&self) -> Result<(), PauseError> {
-        Ok(())
+    fn obstacle(&self) -> Option<PauseError> {
+        None
     }
 
     fn go_on(self: Arc<Self>) {
@@ -184,6 +187,20 @@ impl<F: Filesystem + ?Sized> Pool<F> {
                 }
                 Arc::clone(&self.main)
             }
+        }
+    }
+
+    /// Serves requests that the session before took and did not answer. They do not block: they wait for locks.
+    fn serve_left(&self, left: &[Unserved]) {
+        let devices: Vec<_> = {
+            let state = self.gate.state.lock();
+            [&self.main].into_iter().chain(&state.spare).cloned().collect()
+        };
+        let mut reply = Reply::default();
+        for (number, request) in left {
+            let Some(device) = devices.get(*number) else { continue };
+            let port: Arc<dyn ReplyPort> = Arc::clone(device) as Arc<dyn ReplyPort>;
+            self.serve(device, &port, request, &mut reply);
         }
     }
 
@@ -312,8 +329,10 @@ impl<F: Filesystem + ?Sized> Pool<F> {
         reply.start();
         let dialect = self.dispatcher.dialect;
         let parts = |op| split(&header, op, bytes, dialect);
-        let Outcome::Answer { error, bytes } = self.dispatcher.serve(&header, parts, port, reply) else {
-            return;
+        let (error, bytes) = match self.dispatcher.serve(&header, parts, port, reply) {
+            Outcome::Answer { error, bytes } => (error, bytes),
+            Outcome::Deferred => return self.dispatcher.pending.remember(header.unique, bytes),
+            Outcome::Silent => return,
         };
         if let Err(failed) = device.send(reply) {
             tracing::error!(

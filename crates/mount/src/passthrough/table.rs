@@ -23,13 +23,13 @@ pub(super) struct Held {
 #[derive(Debug, Default)]
 pub(super) struct File {
     /// Lookups of the number beside that the kernel has not taken back.
-    lookups: u64,
+    pub lookups: u64,
     /// The kernel no longer has attributes that it would not ask for anew.
     pub ready: bool,
     /// Names lead to the own number for so many rounds yet: an open was sent there.
-    withheld: u32,
+    pub withheld: u32,
     /// For so many rounds yet opens at the own number are served there: one was sent here.
-    sent: u32,
+    pub sent: u32,
     /// Opens of the number beside that the kernel serves.
     pub through: u32,
     /// Those that it could not serve.
@@ -53,9 +53,9 @@ impl File {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    files: FxHashMap<Ino, File>,
+    pub files: FxHashMap<Ino, File>,
     /// Opens for writing, of whatever file.
-    writers: FxHashMap<Ino, u32>,
+    pub writers: FxHashMap<Ino, u32>,
 }
 
 impl Table {

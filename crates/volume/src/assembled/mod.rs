@@ -127,6 +127,12 @@ impl AssembledLease {
         &self.plain
     }
 
+    /// Ends the lease and keeps the file, for who goes on with the volume. Nobody may change the inode meanwhile.
+    #[must_use]
+    pub fn into_plain(self) -> Arc<PlainFile> {
+        Arc::clone(&self.plain)
+    }
+
     /// Whether a new lease would be of the same file; not so once it was found damaged.
     #[must_use]
     pub fn is_current(&self) -> bool {
@@ -257,6 +263,17 @@ impl Volume {
     #[must_use]
     pub fn lease_assembled(self: &Arc<Self>, ino: Ino) -> Option<AssembledLease> {
         let plain = self.assembled.as_ref()?.table.lock().lease(ino)?;
+        Some(AssembledLease { volume: Arc::clone(self), ino, plain })
+    }
+
+    /// Takes the assembled file of an inode over from a volume that was handed over ([`AssembledLease::into_plain`]), with a lease. Before anybody can
+    /// have changed the inode. `None`: nothing is assembled here, or it cannot be told how large the file is.
+    #[must_use]
+    pub fn adopt_assembled(self: &Arc<Self>, ino: Ino, plain: Arc<PlainFile>) -> Option<AssembledLease> {
+        let assembled = self.assembled.as_ref()?;
+        let bytes = plain.disk_bytes().ok()?;
+        assembled.next_number.fetch_max(plain.number() + 1, Ordering::Relaxed);
+        assembled.change(|table| table.adopt(ino, Arc::clone(&plain), bytes));
         Some(AssembledLease { volume: Arc::clone(self), ino, plain })
     }
 

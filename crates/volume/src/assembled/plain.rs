@@ -31,6 +31,18 @@ impl PlainFile {
         Ok(PlainFile { file, number, sums: Mutex::default() })
     }
 
+    /// One that another process has assembled, which said that it is `number` and gave the checksums of its pieces.
+    #[must_use]
+    pub fn from_parts(file: File, number: u64, sums: impl IntoIterator<Item = (u64, u32)>) -> PlainFile {
+        PlainFile { file, number, sums: Mutex::new(sums.into_iter().collect()) }
+    }
+
+    /// The checksums of its pieces, by their numbers.
+    #[must_use]
+    pub fn sums(&self) -> Vec<(u64, u32)> {
+        self.sums.lock().iter().map(|(piece, sum)| (*piece, *sum)).collect()
+    }
+
     /// The file, open for reading and writing. Whoever changes it by itself makes readers see what was never written.
     #[must_use]
     pub fn file(&self) -> &File {

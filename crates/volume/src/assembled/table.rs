@@ -156,6 +156,13 @@ impl Table {
         true
     }
 
+    /// Puts a file in place that another volume had, with a lease.
+    pub(super) fn adopt(&mut self, ino: Ino, plain: Arc<PlainFile>, bytes: u64) {
+        self.clock += 1;
+        self.slots.insert(ino, Slot { plain, leases: 1, bytes, used: self.clock, doomed: false });
+        self.used += bytes;
+    }
+
     /// Those that nobody leases, in the order in which they leave: what was used least, and of such what was leased longest ago.
     fn idle(&self) -> Vec<(Ino, u64)> {
         let idle = self.slots.iter().filter(|(_, slot)| slot.leases == 0);

@@ -185,12 +185,11 @@ impl<F: Filesystem + ?Sized> Part for Queued<F> {
         }
     }
 
-    fn check(&self) -> Result<(), PauseError> {
-        let unreachable = |queue: &&Arc<Queue<F>>| is_online(queue.number) && !may_run_on(queue.number);
-        match self.queues.iter().find(unreachable) {
-            Some(queue) => Err(PauseError::Unreachable(queue.number)),
-            None => Ok(()),
-        }
+    fn obstacle(&self) -> Option<PauseError> {
+        let unreachable = |queue: &&Arc<Queue<F>>| {
+            queue.state.lock().threads > 0 && is_online(queue.number) && !may_run_on(queue.number)
+        };
+        self.queues.iter().find(unreachable).map(|queue| PauseError::Unreachable(queue.number))
     }
 
     fn go_on(self: Arc<Self>) {
