@@ -9,6 +9,7 @@
 
 mod blocks;
 mod cuts;
+mod dentries;
 mod error;
 mod inode;
 mod log;

@@ -1,10 +1,9 @@
 //! Rows as they are now: what the engine has, under what it does not have yet.
 
-use forebay_engine::{Engine, EngineError, RowPage};
-use std::{collections::BTreeMap, hash::Hasher, ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
+use forebay_engine::{Engine, EngineError, RowPage};
 use parking_lot::RwLock;
-use rustc_hash::FxHasher;
 
 use crate::{error::MetaError, row_key::RowKey};
 
@@ -13,53 +12,11 @@ pub(crate) type KeyedRow = (Vec<u8>, Vec<u8>);
 
 pub(crate) type RowMap = BTreeMap<RowKey, Option<Vec<u8>>>;
 
-/// Keys that are remembered to have no row.
-const ABSENT: usize = 16;
-
-/// The last keys that were asked for and found nowhere. Whoever makes something asks twice whether it is there already.
-#[derive(Debug, Default)]
-struct Absent {
-    keys: [(u64, Vec<u8>); ABSENT],
-    next: usize,
-}
-
-impl Absent {
-    fn has(&self, key: &[u8]) -> bool {
-        let hash = hash_of(key);
-        self.keys.iter().any(|(known, absent)| *known == hash && absent == key)
-    }
-
-    fn note(&mut self, key: &[u8]) {
-        let (hash, absent) = &mut self.keys[self.next];
-        *hash = hash_of(key);
-        absent.clear();
-        absent.extend_from_slice(key);
-        self.next = (self.next + 1) % ABSENT;
-    }
-
-    fn forget(&mut self, key: &[u8]) {
-        let hash = hash_of(key);
-        for (known, absent) in self.keys.iter_mut().filter(|(known, _)| *known == hash) {
-            *known = 0;
-            absent.clear();
-        }
-    }
-}
-
-fn hash_of(key: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(key);
-    hasher.finish()
-}
-
 #[derive(Debug, Default)]
 struct Overlay {
     pending: RowMap,
     pending_bytes: usize,
     frozen: Option<Arc<RowMap>>,
-    /// How often rows were put into `pending`.
-    applied: u64,
-    absent: Absent,
 }
 
 /// The engine's rows with those on top that it is still to get: `pending` ones, and `frozen` ones that a checkpoint is writing.
@@ -84,7 +41,7 @@ impl Rows {
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        let applied = {
+        {
             let overlay = self.overlay.read();
             if let Some(value) = overlay.pending.get(key) {
                 return Ok(value.clone());
@@ -92,20 +49,8 @@ impl Rows {
             if let Some(value) = overlay.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
                 return Ok(value.clone());
             }
-            if overlay.absent.has(key) {
-                return Ok(None);
-            }
-            overlay.applied
-        };
-        let value = self.engine.get(key)?;
-        if value.is_none() {
-            let mut overlay = self.overlay.write();
-            // A row that came since then may be this one.
-            if overlay.applied == applied {
-                overlay.absent.note(key);
-            }
         }
-        Ok(value)
+        self.engine.get(key)
     }
 
     /// A page of at most `limit` rows from `from` on, below `to`. It may have fewer rows, even none, while more follow: `next` says where.
@@ -167,10 +112,8 @@ impl Rows {
 
     pub(crate) fn apply(&self, rows: Vec<(Vec<u8>, Option<Vec<u8>>)>) {
         let mut overlay = self.overlay.write();
-        overlay.applied += 1;
         for (key, value) in rows {
             overlay.pending_bytes += bytes_of(&key, value.as_ref());
-            overlay.absent.forget(&key);
             overlay.pending.insert(key.into(), value);
         }
     }

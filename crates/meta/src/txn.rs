@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::{
     blocks::{self, Placed},
     cuts,
+    dentries::ChangedName,
     error::MetaError,
     inode::Inode,
     log::Place,
@@ -88,6 +89,7 @@ pub(crate) struct Txn<'a> {
     pub(crate) now: Timespec,
     inodes: Vec<InodeEdit>,
     blocks: Vec<BlockEdit>,
+    names: Vec<ChangedName>,
     changes: Changes,
     noted: Vec<(SegmentId, Candidate)>,
     segments: Vec<(SegmentId, Option<SegmentRow>)>,
@@ -108,6 +110,7 @@ pub(crate) struct Finished {
     pub(crate) changes: Changes,
     pub(crate) inodes: Vec<(Ino, Option<Arc<Inode>>)>,
     pub(crate) blocks: Vec<ChangedBlock>,
+    pub(crate) names: Vec<ChangedName>,
     pub(crate) noted: Vec<(SegmentId, Candidate)>,
     pub(crate) segments: Vec<(SegmentId, Option<SegmentRow>)>,
     pub(crate) subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
@@ -136,6 +139,7 @@ impl<'a> Txn<'a> {
             now: ns.clock.now(),
             inodes: Vec::new(),
             blocks: Vec::new(),
+            names: Vec::new(),
             changes: Changes::default(),
             noted: Vec::new(),
             segments: Vec::new(),
@@ -249,10 +253,23 @@ impl<'a> Txn<'a> {
 
     /// The entry of a directory.
     pub(crate) fn dentry(&self, parent: Ino, name: &[u8]) -> Result<Option<DentryRow>, MetaError> {
-        self.ns.dentry(&self.lineage, parent, name)
+        self.ns.dentry_locked(&self.lineage, parent, name)
     }
 
-    /// Puts a row in the head's version.
+    /// Has a name stand for something, whatever it stood for.
+    pub(crate) fn put_dentry(&mut self, parent: Ino, name: &[u8], now: DentryRow) {
+        self.put(&Item::Dentry(parent, name.to_vec()), now.encode());
+        self.names.push(ChangedName::new(parent, name, Some(now)));
+    }
+
+    /// Removes a name.
+    pub(crate) fn delete_dentry(&mut self, parent: Ino, name: &[u8]) -> Result<(), MetaError> {
+        self.delete(&Item::Dentry(parent, name.to_vec()))?;
+        self.names.push(ChangedName::new(parent, name, None));
+        Ok(())
+    }
+
+    /// Puts a row in the head's version. Names have [`Txn::put_dentry`].
     pub(crate) fn put(&mut self, item: &Item, value: Vec<u8>) {
         self.changes.rows.push((item.key(self.subvolume, self.generation), Some(value)));
     }
@@ -407,6 +424,7 @@ impl<'a> Txn<'a> {
             changes: self.changes,
             inodes,
             blocks,
+            names: self.names,
             noted: self.noted,
             segments: self.segments,
             subvolumes: self.subvolumes,

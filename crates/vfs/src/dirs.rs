@@ -60,6 +60,17 @@ impl Vfs {
         cookie: u64,
         emit: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<(), VfsError> {
+        self.list(fh, cookie, false, emit)
+    }
+
+    /// `inodes`: those of the entries will be asked for.
+    fn list(
+        &self,
+        fh: u64,
+        cookie: u64,
+        inodes: bool,
+        emit: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Result<(), VfsError> {
         let open = self.dirs.read().get(&fh).cloned().ok_or(VfsError::BadHandle(fh))?;
         let inode = match self.inode_or_ghost(open.ino) {
             Ok(inode) => inode,
@@ -72,7 +83,13 @@ impl Vfs {
             given |= takes;
             takes
         };
-        let fetch = |after: Option<&[u8]>, limit| Ok(self.ns.entries(self.at, open.ino, after, limit)?);
+        let fetch = |after: Option<&[u8]>, limit| {
+            let entries = self.ns.entries(self.at, open.ino, after, limit)?;
+            if inodes {
+                self.ns.prefetch_inodes(self.at, entries.iter().map(|entry| entry.ino))?;
+            }
+            Ok(entries)
+        };
         let dots = (inode.ino, inode.row.parent);
         let listed = open.cursor.lock().list(cookie, dots, &fetch, &mut emit);
         match listed {
@@ -96,7 +113,7 @@ impl Vfs {
     ) -> Result<(), VfsError> {
         let mut failed = None;
         let mut given = false;
-        self.readdir(fh, cookie, &mut |listed| {
+        self.list(fh, cookie, true, &mut |listed| {
             let is_dot = listed.kind == FileKind::Directory && matches!(listed.name, b"." | b"..");
             let attr = match self.ns.inode(self.at, listed.ino) {
                 _ if is_dot => None,

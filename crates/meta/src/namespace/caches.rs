@@ -3,9 +3,10 @@
 use super::Namespace;
 
 impl Namespace {
-    /// Drops the inodes and blocks that are cached, as if all had been evicted: the next look at each asks the engine. Rows that the engine
+    /// Drops the names, inodes and blocks that are cached, as if all had been evicted: the next look at each asks the engine. Rows that the engine
     /// does not have yet stay.
     pub fn empty_caches(&self) {
+        self.dentries.clear();
         self.inodes.clear();
         self.blocks.clear();
     }

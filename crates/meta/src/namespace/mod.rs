@@ -3,6 +3,7 @@ mod caches;
 mod checkpoint;
 mod data;
 mod names;
+mod prefetch;
 mod read;
 mod relocate;
 mod removal;
@@ -43,6 +44,7 @@ pub use xattrs::SetXattr;
 
 use crate::{
     blocks::Placed,
+    dentries::Dentries,
     error::MetaError,
     inode::Inode,
     log::{Log, Urgency},
@@ -87,6 +89,7 @@ pub struct Namespace {
     changes: AtomicU64,
     inodes: Cache<(SubvolumeId, Ino), Arc<Inode>>,
     blocks: Cache<BlockKey, Arc<[Placed]>, BlockCost>,
+    dentries: Dentries,
     runs: Cache<(SubvolumeId, Ino), (u64, u16)>,
 }
 
@@ -230,6 +233,7 @@ impl Namespace {
             changes: AtomicU64::new(0),
             inodes: Cache::new(INODES_CACHED),
             blocks: Cache::with_weighter(BLOCKS_CACHED, BLOCK_BYTES, BlockCost),
+            dentries: Dentries::default(),
             runs: Cache::new(RUNS_CACHED),
         })
     }
@@ -341,7 +345,8 @@ impl Namespace {
     }
 
     fn apply(&self, owner: &mut Owner, subvolume: SubvolumeId, sequence: Sequence, finished: Finished) {
-        let Finished { changes, inodes, blocks, noted, segments, subvolumes, stale, listed } = finished;
+        let Finished { changes, inodes, blocks, names, noted, segments, subvolumes, stale, listed } =
+            finished;
         if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
             owner.counters_changed = false;
         }
@@ -375,6 +380,9 @@ impl Namespace {
                 Some(placed) => self.blocks.insert((subvolume, ino, block), placed),
                 None => drop(self.blocks.remove(&(subvolume, ino, block))),
             }
+        }
+        for name in names {
+            self.dentries.change(subvolume, name);
         }
         self.forget_stale(owner, subvolume, &stale);
         for (id, row) in subvolumes {

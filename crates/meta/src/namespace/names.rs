@@ -59,7 +59,7 @@ impl Namespace {
             }
             let inode = self.add(txn, parent, new, 1)?;
             let row = DentryRow { ino: inode.ino, kind: new.kind };
-            txn.put(&Item::Dentry(parent, name.to_vec()), row.encode());
+            txn.put_dentry(parent, name, row);
             let directory = txn.directory_mut(parent)?;
             directory.entries += 1;
             directory.directories += u32::from(new.kind == FileKind::Directory);
@@ -139,7 +139,7 @@ impl Namespace {
             if was_nameless {
                 row.parent = parent;
             }
-            txn.put(&Item::Dentry(parent, name.to_vec()), DentryRow { ino, kind }.encode());
+            txn.put_dentry(parent, name, DentryRow { ino, kind });
             txn.directory_mut(parent)?.entries += 1;
             Ok(txn.inode(ino)?.clone())
         })
@@ -162,7 +162,7 @@ impl Namespace {
             if dentry.kind == FileKind::Directory {
                 return Err(MetaError::IsDirectory(dentry.ino));
             }
-            txn.delete(&Item::Dentry(parent, name.to_vec()))?;
+            txn.delete_dentry(parent, name)?;
             let directory = txn.directory_mut(parent)?;
             directory.entries = directory.entries.saturating_sub(1);
             self.drop_name(txn, dentry.ino, in_use)
@@ -187,7 +187,7 @@ impl Namespace {
                 return Err(MetaError::NotDirectory(dentry.ino));
             }
             self.must_be_empty(txn, dentry.ino)?;
-            txn.delete(&Item::Dentry(parent, name.to_vec()))?;
+            txn.delete_dentry(parent, name)?;
             let directory = txn.directory_mut(parent)?;
             directory.entries = directory.entries.saturating_sub(1);
             directory.directories = directory.directories.saturating_sub(1);

@@ -1,7 +1,10 @@
 //! Reading: from the caches where they have it, else in turn from the rows. A cache is filled only by the thread whose turn it is, so that
 //! it never gets what a change has just replaced.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{Ordering, fence},
+};
 
 use forebay_format::{
     key::{self, Item},
@@ -10,7 +13,13 @@ use forebay_format::{
 use forebay_types::{FileKind, Generation, Ino, SubvolumeId, limits::NAME_MAX};
 
 use super::{DirEntry, Namespace};
-use crate::{blocks::Placed, cuts, error::MetaError, inode::Inode, tree::Lineage};
+use crate::{
+    blocks::Placed,
+    cuts,
+    error::MetaError,
+    inode::Inode,
+    tree::{Lineage, Version},
+};
 
 impl Namespace {
     /// The generation that a subvolume writes in.
@@ -42,12 +51,38 @@ impl Namespace {
         if name.len() > NAME_MAX {
             return Err(MetaError::NameTooLong(name.len()));
         }
+        if let Some(found) = self.lookup_cached(at, parent, name) {
+            return found;
+        }
         let owner = self.lock();
         let lineage = owner.lineage(at, None)?;
-        match self.dentry(&lineage, parent, name)? {
+        match self.dentry_locked(&lineage, parent, name)? {
             Some(dentry) => self.inode_locked(&lineage, dentry.ino),
             None if self.inode_locked(&lineage, parent)?.is_directory() => Err(MetaError::NotFound),
             None => Err(MetaError::NotDirectory(parent)),
+        }
+    }
+
+    /// The same from the caches alone, without waiting for a turn; `None` where they do not have all of it, or a change is being taken in.
+    ///
+    /// Name and inode are of one moment: [`Namespace::changes`] is even and the same before and after they are looked at.
+    fn lookup_cached(
+        &self,
+        at: SubvolumeId,
+        parent: Ino,
+        name: &[u8],
+    ) -> Option<Result<Arc<Inode>, MetaError>> {
+        let before = self.changes.load(Ordering::Acquire);
+        let found = self.dentries.get(at, parent, name).filter(|_| before.is_multiple_of(2))?;
+        // A missing name is answered for a directory that is there.
+        let inode = self.inodes.get(&(at, found.map_or(parent, |dentry| dentry.ino)))?;
+        fence(Ordering::Acquire);
+        if self.changes.load(Ordering::Relaxed) != before {
+            return None;
+        }
+        match found {
+            Some(_) => Some(Ok(inode)),
+            None => inode.is_directory().then_some(Err(MetaError::NotFound)),
         }
     }
 
@@ -133,6 +168,16 @@ impl Namespace {
 
     pub(crate) fn read_inode(&self, lineage: &Lineage, ino: Ino) -> Result<Inode, MetaError> {
         let version = lineage.get(&self.rows, &Item::Inode(ino))?.ok_or(MetaError::Stale(ino))?;
+        self.inode_of(lineage, ino, &version)
+    }
+
+    /// The inode whose row this is, with what other rows have of it.
+    pub(crate) fn inode_of(
+        &self,
+        lineage: &Lineage,
+        ino: Ino,
+        version: &Version,
+    ) -> Result<Inode, MetaError> {
         let row = InodeRow::decode(&version.value)
             .map_err(|source| MetaError::damaged(format!("inode {ino}"), source))?;
         let directory = match row.kind {
@@ -158,7 +203,23 @@ impl Namespace {
         Ok(CutsRow::decode(&version.value).map_err(wrong)?.0)
     }
 
-    pub(crate) fn dentry(
+    /// What a name stands for at the head, which the cache has from then on. Also missing ones: whoever makes something has asked for it before.
+    pub(crate) fn dentry_locked(
+        &self,
+        lineage: &Lineage,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Option<DentryRow>, MetaError> {
+        let at = lineage.head().0;
+        if let Some(found) = self.dentries.get(at, parent, name) {
+            return Ok(found);
+        }
+        let found = self.read_dentry(lineage, parent, name)?;
+        self.dentries.put(at, parent, name, found);
+        Ok(found)
+    }
+
+    pub(crate) fn read_dentry(
         &self,
         lineage: &Lineage,
         parent: Ino,

@@ -1,9 +1,6 @@
 //! Renaming, in one record whatever it moves.
 
-use forebay_format::{
-    key::Item,
-    row::{DentryRow, Row},
-};
+use forebay_format::row::DentryRow;
 use forebay_types::{FileKind, Ino, SubvolumeId};
 
 use super::{
@@ -78,8 +75,8 @@ impl Namespace {
                 (false, false) => {}
             }
         }
-        txn.delete(&Item::Dentry(from.0, from.1.to_vec()))?;
-        txn.put(&Item::Dentry(to.0, to.1.to_vec()), moved.encode());
+        txn.delete_dentry(from.0, from.1)?;
+        txn.put_dentry(to.0, to.1, moved);
         let directory = txn.directory_mut(from.0)?;
         directory.entries = directory.entries.saturating_sub(1);
         directory.directories = directory.directories.saturating_sub(u32::from(is_directory));
@@ -114,8 +111,8 @@ fn exchange(
     (from, moved): ((Ino, &[u8]), DentryRow),
     (to, taken): ((Ino, &[u8]), DentryRow),
 ) -> Result<(), MetaError> {
-    txn.put(&Item::Dentry(to.0, to.1.to_vec()), moved.encode());
-    txn.put(&Item::Dentry(from.0, from.1.to_vec()), taken.encode());
+    txn.put_dentry(to.0, to.1, moved);
+    txn.put_dentry(from.0, from.1, taken);
     let count = |row: DentryRow| u32::from(row.kind == FileKind::Directory);
     let directory = txn.directory_mut(from.0)?;
     directory.directories = (directory.directories + count(taken)).saturating_sub(count(moved));

@@ -23,6 +23,7 @@ impl Namespace {
             owner.load(key, value.as_deref())?;
         }
         self.rows.apply(changes.rows);
+        self.dentries.clear();
         self.inodes.clear();
         self.blocks.clear();
         self.runs.clear();

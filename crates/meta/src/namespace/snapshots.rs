@@ -190,7 +190,7 @@ impl Snapshot {
     /// [`MetaError::NotFound`] and others.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Inode, MetaError> {
         let _turn = self.ns.lock();
-        let dentry = self.ns.dentry(&self.lineage, parent, name)?.ok_or(MetaError::NotFound)?;
+        let dentry = self.ns.read_dentry(&self.lineage, parent, name)?.ok_or(MetaError::NotFound)?;
         self.ns.read_inode(&self.lineage, dentry.ino)
     }
 

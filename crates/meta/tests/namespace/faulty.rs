@@ -1,6 +1,9 @@
 //! An engine whose next commit goes wrong in a chosen way.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use forebay_meta::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 use parking_lot::Mutex;
@@ -19,24 +22,29 @@ pub enum Fault {
 pub struct FaultyEngine {
     pub inner: Arc<dyn Engine>,
     pub next: Mutex<Option<Fault>>,
+    /// Gets and scans so far.
+    pub reads: AtomicU64,
 }
 
 impl FaultyEngine {
     pub fn over(inner: Arc<dyn Engine>) -> Arc<FaultyEngine> {
-        Arc::new(FaultyEngine { inner, next: Mutex::new(None) })
+        Arc::new(FaultyEngine { inner, next: Mutex::new(None), reads: AtomicU64::new(0) })
     }
 }
 
 impl Engine for FaultyEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.get(key)
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.get_many(keys)
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.scan(from, to, limit)
     }
 

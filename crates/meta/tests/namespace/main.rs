@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod basics;
+mod cached;
 mod checks;
 mod cuts;
 mod data_ops;

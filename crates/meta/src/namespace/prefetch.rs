@@ -1,0 +1,70 @@
+//! Inodes that are about to be asked for, many at once.
+
+use std::sync::Arc;
+
+use forebay_format::key;
+use forebay_types::{Ino, SubvolumeId};
+
+use super::Namespace;
+use crate::{error::MetaError, tree::Lineage};
+
+/// Inode numbers, from the first one wanted on, that one scan covers; the turn is given up in between.
+const SPAN: u64 = 128;
+/// Fewer than so many in a span are read one by one: a scan reads the others too.
+const DENSE: usize = 8;
+
+impl Namespace {
+    /// Brings inodes into the cache that will be asked for next. Those whose numbers are near each other, as siblings' are, are read together,
+    /// which costs a third of reading them singly. One that is gone is left out.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn prefetch_inodes(
+        &self,
+        at: SubvolumeId,
+        inodes: impl Iterator<Item = Ino>,
+    ) -> Result<(), MetaError> {
+        let mut missing: Vec<Ino> = inodes.filter(|ino| !self.inodes.contains_key(&(at, *ino))).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut rest = missing.as_slice();
+        while let Some(first) = rest.first() {
+            let span = rest.partition_point(|ino| ino.0 - first.0 < SPAN);
+            let (together, after) = rest.split_at(span);
+            // The others are read when they are asked for.
+            if together.len() >= DENSE {
+                let owner = self.lock();
+                self.read_together(&owner.lineage(at, None)?, together)?;
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads these inodes, which are in order, by one scan. In turn.
+    fn read_together(&self, lineage: &Lineage, wanted: &[Ino]) -> Result<(), MetaError> {
+        let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
+        let at = lineage.head().0;
+        let mut from = first.0.to_be_bytes().to_vec();
+        // A page ends before its last row, whose older versions may follow it.
+        let limit = (last.0 - first.0 + 2) as usize;
+        loop {
+            let page = lineage.scan(&self.rows, &key::inodes, &from, limit)?;
+            for (suffix, version) in &page.items {
+                let Ok(ino) = <[u8; 8]>::try_from(suffix.as_slice()) else { continue };
+                let ino = Ino(u64::from_be_bytes(ino));
+                if wanted.binary_search(&ino).is_ok() && !self.inodes.contains_key(&(at, ino)) {
+                    let inode = self.inode_of(lineage, ino, version)?;
+                    self.inodes.insert((at, ino), Arc::new(inode));
+                }
+                if ino >= *last {
+                    return Ok(());
+                }
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
