@@ -38,6 +38,8 @@ pub mod types;
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod warm;
 
 pub use backing::{Backing, BackingFiles, is_held_elsewhere, may_pass_through};
 pub use errno::Errno;

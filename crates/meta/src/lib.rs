@@ -30,7 +30,7 @@ pub use forebay_engine::{
 pub use inode::{Inode, NewInode};
 pub use log::{Append, Log, LogError, Place, Urgency};
 pub use namespace::{
-    Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewExtent, Piece, PieceSource, PlannedRow,
+    Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewExtent, Piece, PieceSource, Pieces, PlannedRow,
     Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot, WriteAttr,
 };
 pub use segments::{Candidate, Holding, SegmentTotals};

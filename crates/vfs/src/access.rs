@@ -3,40 +3,40 @@
 //! An access is worth less than a record in the journal: what is not written yet is lost in a crash, and nothing else is.
 
 use forebay_types::{Attr, Ino, Timespec};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::options::AtimeMode;
+use crate::{options::AtimeMode, shards::Shards};
 
 /// A relative access time is renewed when it is older than this.
 const DAY_SECS: i64 = 24 * 60 * 60;
 /// So many are kept before they are written.
 const PENDING_MAX: usize = 4096;
+const SHARD_MAX: usize = PENDING_MAX / Shards::<()>::COUNT;
 
 /// Access times that are not written yet.
 #[derive(Debug, Default)]
-pub(crate) struct PendingAtimes(Mutex<FxHashMap<Ino, Timespec>>);
+pub(crate) struct PendingAtimes(Shards<FxHashMap<Ino, Timespec>>);
 
 impl PendingAtimes {
     pub(crate) fn get(&self, ino: Ino) -> Option<Timespec> {
-        self.0.lock().get(&ino).copied()
+        self.0.of(ino).lock().get(&ino).copied()
     }
 
     /// Notes an access. Returns what is to be written now because too many wait.
     #[must_use]
     pub(crate) fn note(&self, ino: Ino, atime: Timespec) -> Vec<(Ino, Timespec)> {
-        let mut pending = self.0.lock();
+        let mut pending = self.0.of(ino).lock();
         pending.insert(ino, atime);
-        if pending.len() > PENDING_MAX { pending.drain().collect() } else { Vec::new() }
+        if pending.len() > SHARD_MAX { pending.drain().collect() } else { Vec::new() }
     }
 
     /// Takes one out, because it is written or no longer true.
     pub(crate) fn take(&self, ino: Ino) -> Option<Timespec> {
-        self.0.lock().remove(&ino)
+        self.0.of(ino).lock().remove(&ino)
     }
 
     pub(crate) fn take_all(&self) -> Vec<(Ino, Timespec)> {
-        self.0.lock().drain().collect()
+        self.0.iter().flat_map(|shard| std::mem::take(&mut *shard.lock())).collect()
     }
 }
 
@@ -103,7 +103,12 @@ mod tests {
         for ino in 0..PENDING_MAX as u64 {
             assert!(pending.note(Ino(ino), at(1)).is_empty());
         }
-        assert_eq!(pending.note(Ino(1 << 40), at(1)).len(), PENDING_MAX + 1);
-        assert_eq!(pending.get(Ino(1)), None);
+        let overflow = pending.note(Ino(PENDING_MAX as u64), at(1));
+        assert_eq!(overflow.len(), SHARD_MAX + 1);
+        for (ino, _) in &overflow {
+            assert_eq!(pending.get(*ino), None);
+        }
+        assert_eq!(pending.take_all().len(), PENDING_MAX - SHARD_MAX);
+        assert!(pending.take_all().is_empty());
     }
 }

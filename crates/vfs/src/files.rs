@@ -2,7 +2,7 @@
 
 use forebay_meta::MetaError;
 use forebay_types::{FileKind, Ino, limits::file_size_max};
-use forebay_volume::ReadPiece;
+use forebay_volume::ReadPieces;
 
 use crate::{
     attrs::SetAttr,
@@ -99,7 +99,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`VfsError::Volume`] where they cannot be had or are not what was written; [`VfsError::Stale`].
-    pub fn read(&self, ino: Ino, offset: u64, len: u32, no_atime: bool) -> Result<Vec<ReadPiece>, VfsError> {
+    pub fn read(&self, ino: Ino, offset: u64, len: u32, no_atime: bool) -> Result<ReadPieces, VfsError> {
         let pieces = self.volume.read(ino, offset, len)?;
         if !no_atime {
             self.accessed(&*self.inode(ino)?);

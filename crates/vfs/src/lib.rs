@@ -25,6 +25,7 @@ mod options;
 mod ranges;
 mod removals;
 mod setid;
+mod shards;
 mod vfs;
 mod xattrs;
 
@@ -34,7 +35,7 @@ pub use cursor::Listed;
 pub use error::VfsError;
 pub use files::{Open, Opened};
 pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
-pub use forebay_volume::{AssembledLease, PlainFile, ReadPiece, Space, VolumeError, Whence};
+pub use forebay_volume::{AssembledLease, PlainFile, ReadPiece, ReadPieces, Space, VolumeError, Whence};
 pub use handover::Handover;
 pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
 pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};

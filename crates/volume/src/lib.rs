@@ -46,7 +46,7 @@ pub use create::{CreateOptions, create};
 pub use error::VolumeError;
 pub use file::Whence;
 pub use open::OpenOptions;
-pub use read::ReadPiece;
+pub use read::{ReadPiece, ReadPieces};
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use space::Space;
 pub use status::{Activity, BucketStatus, CacheStatus, Status};

@@ -11,6 +11,7 @@ use forebay_cache::Pattern;
 use forebay_data::{Access, ReadError, SegmentSource, SourceError};
 use forebay_meta::{Piece, PieceSource};
 use forebay_types::{Ino, SegmentId};
+use smallvec::SmallVec;
 
 use crate::{Volume, error::VolumeError, source::object_key, upkeep::Task};
 
@@ -33,33 +34,25 @@ pub enum ReadPiece {
     Zeros(usize),
 }
 
+/// What a read found, one piece behind the other. Most are of one, which takes no memory of its own.
+pub type ReadPieces = SmallVec<[ReadPiece; 1]>;
+
 impl Volume {
     /// `len` bytes of a file from `offset` on, fewer at its end.
     ///
     /// # Errors
     /// [`VolumeError::Read`] where the bytes cannot be had or are not what was written; [`VolumeError::Meta`].
-    pub fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<Vec<ReadPiece>, VolumeError> {
+    pub fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VolumeError> {
         let access = self.follow(ino, offset, len)?;
         self.read_as(ino, offset, len, access)
     }
 
     /// As [`Volume::read`], for ourselves: what is read this way says nothing of what readers will want next.
-    pub(crate) fn read_unfollowed(
-        &self,
-        ino: Ino,
-        offset: u64,
-        len: u32,
-    ) -> Result<Vec<ReadPiece>, VolumeError> {
+    pub(crate) fn read_unfollowed(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VolumeError> {
         self.read_as(ino, offset, len, Access::Sequential)
     }
 
-    fn read_as(
-        &self,
-        ino: Ino,
-        offset: u64,
-        len: u32,
-        access: Access,
-    ) -> Result<Vec<ReadPiece>, VolumeError> {
+    fn read_as(&self, ino: Ino, offset: u64, len: u32, access: Access) -> Result<ReadPieces, VolumeError> {
         let mut attempt = 1;
         loop {
             let pieces = self.ns.map(self.subvolume, ino, offset, u64::from(len))?;
@@ -138,9 +131,9 @@ impl Volume {
         self.upkeep.note(Task::Read, format!("inode {ino}: {error}{place}"));
     }
 
-    fn read_pieces(&self, pieces: &[Piece], access: Access) -> Result<Vec<ReadPiece>, VolumeError> {
+    fn read_pieces(&self, pieces: &[Piece], access: Access) -> Result<ReadPieces, VolumeError> {
         let is_gap = |piece: &Piece| piece.source == PieceSource::Hole && piece.len >= HOLE_MIN;
-        let mut out = Vec::with_capacity(1);
+        let mut out = ReadPieces::new();
         for group in pieces.chunk_by(|one, two| !is_gap(one) && !is_gap(two)) {
             out.push(match group {
                 [gap] if is_gap(gap) => ReadPiece::Zeros(gap.len as usize),

@@ -14,6 +14,8 @@ use forebay_types::{
     limits::{INLINE_MAX, file_size_max},
 };
 
+use smallvec::SmallVec;
+
 use super::{Namespace, WriteAttr};
 use crate::{blocks, cuts, error::MetaError, inode::Inode, log::Urgency, tree::Lineage, txn::Txn};
 
@@ -53,6 +55,9 @@ pub struct Piece {
     /// Where they are.
     pub source: PieceSource,
 }
+
+/// Pieces, one behind the other. Most reads are of one, which then takes no memory of its own.
+pub type Pieces = SmallVec<[Piece; 1]>;
 
 /// Where the bytes of a piece are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -290,7 +295,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`MetaError::Stale`].
-    pub fn map(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Result<Vec<Piece>, MetaError> {
+    pub fn map(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Result<Pieces, MetaError> {
         if let Some(pieces) = self.map_cached(at, ino, from, len) {
             return Ok(pieces);
         }
@@ -307,12 +312,12 @@ impl Namespace {
         from: u64,
         len: u64,
         cached: bool,
-    ) -> Result<Vec<Piece>, MetaError> {
+    ) -> Result<Pieces, MetaError> {
         let end = from.saturating_add(len).min(inode.row.size);
         if from >= end {
-            return Ok(Vec::new());
+            return Ok(Pieces::new());
         }
-        let mut pieces = Pieces { at: from, end, list: Vec::new() };
+        let mut pieces = Cursor { at: from, end, list: Pieces::new() };
         let block_size = u64::from(self.block_size);
         match inode.row.layout {
             Layout::Empty => {}
@@ -343,11 +348,11 @@ impl Namespace {
     /// The same from the caches alone, without waiting for a turn; `None` where they do not have all of it, or a change is being taken in.
     ///
     /// Inode and blocks are of one moment: [`Namespace::changes`] is even and the same before and after they are looked at.
-    fn map_cached(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Option<Vec<Piece>> {
+    fn map_cached(&self, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Option<Pieces> {
         let before = self.changes.load(Ordering::Acquire);
         let inode = self.inodes.get(&(at, ino)).filter(|_| before.is_multiple_of(2))?;
         let end = from.saturating_add(len).min(inode.row.size);
-        let mut pieces = Pieces { at: from, end: end.max(from), list: Vec::new() };
+        let mut pieces = Cursor { at: from, end: end.max(from), list: Pieces::new() };
         let block_size = u64::from(self.block_size);
         match inode.row.layout {
             Layout::Empty => {}
@@ -396,13 +401,14 @@ impl Namespace {
     }
 }
 
-struct Pieces {
+/// How far the pieces go that were found.
+struct Cursor {
     at: u64,
     end: u64,
-    list: Vec<Piece>,
+    list: Pieces,
 }
 
-impl Pieces {
+impl Cursor {
     fn hole(&mut self, to: u64) {
         let to = to.min(self.end);
         if to > self.at {

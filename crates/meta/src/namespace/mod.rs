@@ -35,7 +35,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use attrs::{SetAttr, SetTime, WriteAttr};
 pub use checkpoint::Checkpoint;
-pub use data::{ExtentSource, NewExtent, Piece, PieceSource};
+pub use data::{ExtentSource, NewExtent, Piece, PieceSource, Pieces};
 pub use names::{DirEntry, Removed};
 pub use relocate::{Moved, PlannedRow, Relocation};
 pub use rename::RenameMode;

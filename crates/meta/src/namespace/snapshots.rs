@@ -8,7 +8,7 @@ use forebay_format::{
 };
 use forebay_types::{Generation, Ino, SubvolumeId};
 
-use super::{DirEntry, Namespace, Piece};
+use super::{DirEntry, Namespace, Pieces};
 use crate::{
     error::MetaError,
     inode::Inode,
@@ -221,7 +221,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`MetaError`].
-    pub fn map(&self, ino: Ino, from: u64, len: u64) -> Result<Vec<Piece>, MetaError> {
+    pub fn map(&self, ino: Ino, from: u64, len: u64) -> Result<Pieces, MetaError> {
         let _turn = self.ns.lock();
         let inode = self.ns.read_inode(&self.lineage, ino)?;
         self.ns.map_inode(&self.lineage, &inode, from, len, false)

@@ -274,8 +274,8 @@ impl World {
 
     fn view_map(&self, view: &View, ino: Ino, from: u64, len: u64) -> Vec<Piece> {
         match view {
-            View::Head(at) => self.ns.map(*at, ino, from, len).unwrap(),
-            View::Held(snapshot) => snapshot.map(ino, from, len).unwrap(),
+            View::Head(at) => self.ns.map(*at, ino, from, len).unwrap().into_vec(),
+            View::Held(snapshot) => snapshot.map(ino, from, len).unwrap().into_vec(),
         }
     }
 }
