@@ -1,6 +1,7 @@
 //! The command line, from which help, shell completions and man pages are made.
 
 mod bench;
+mod pki;
 
 use std::{
     net::SocketAddr,
@@ -18,6 +19,7 @@ use forebay_types::{Compression, Durability, Encryption};
 use crate::size::ByteSize;
 
 pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
+pub use pki::{PkiArgs, PkiCommand, PkiInitArgs, PkiIssueArgs};
 
 /// A POSIX file system on a directory or a bucket.
 #[derive(Debug, Parser)]
@@ -54,6 +56,8 @@ pub enum Command {
     Gc(GcArgs),
     /// Measure a mounted directory, of whatever file system
     Bench(BenchArgs),
+    /// Make certificates for the machines of a cluster, where there is no authority that does
+    Pki(PkiArgs),
     /// Print the completions of a shell
     #[command(after_help = "Example:\n  forebay completions bash > /etc/bash_completion.d/forebay")]
     Completions(CompletionsArgs),

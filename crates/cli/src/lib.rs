@@ -93,6 +93,7 @@ fn dispatch(command: Command) -> Result<ExitCode, CliError> {
         Command::Fsck(args) => commands::fsck::run(&args),
         Command::Gc(args) => commands::gc::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Pki(args) => commands::pki::run(&args),
         Command::Completions(args) => commands::pages::completions(&args),
         Command::Man(args) => commands::pages::man(&args),
         Command::NullMount(args) => commands::null_mount::run(&args),

@@ -9,7 +9,7 @@ use std::fs;
 use bed::{Bed, contents, text};
 
 const COMMANDS: &[&str] =
-    &["create", "mount", "umount", "status", "stats", "fsck", "gc", "bench", "completions", "man"];
+    &["create", "mount", "umount", "status", "stats", "fsck", "gc", "bench", "pki", "completions", "man"];
 
 #[test]
 fn every_command_has_help() {

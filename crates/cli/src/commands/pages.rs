@@ -40,8 +40,10 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, CliError> {
     let mut pages = vec![("forebay".to_owned(), command.clone())];
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("forebay-{}", sub.get_name());
-        // Pages are named as the usage line says, so that `man forebay-mount` finds itself.
-        pages.push((name.clone(), sub.clone().name(name.clone()).display_name(name)));
+        for inner in sub.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            pages.push(named(inner, format!("{name}-{}", inner.get_name())));
+        }
+        pages.push(named(sub, name));
     }
     for (name, page) in pages {
         let path = args.dir.join(format!("{name}.1"));
@@ -49,6 +51,11 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, CliError> {
         write(&path, &text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Pages are named as the usage line says, so that `man forebay-mount` finds itself.
+fn named(command: &clap::Command, name: String) -> (String, clap::Command) {
+    (name.clone(), command.clone().name(name.clone()).display_name(name))
 }
 
 fn write(path: &Path, text: &[u8]) -> Result<(), CliError> {
