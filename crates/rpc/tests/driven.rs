@@ -201,9 +201,9 @@ fn without_tls_a_server_listens_on_this_machine_only() {
     bed.client_of(bed.unix(), Security::Insecure).call_blocking(request_of(ECHO, b"")).unwrap();
 }
 
-/// Limits small enough that a test sees them.
+/// Limits small enough that a test sees them, and that a client whose thread has to wait for a processor keeps all the same.
 fn strict() -> ServerConfig {
-    let timeouts = Timeouts { preface_ms: 200, ping_ms: 100, silent_ms: 300, stall_ms: 300 };
+    let timeouts = Timeouts { preface_ms: 200, stall_ms: 300, ..Timeouts::default() };
     let terms = Terms { timeouts, ..Terms::default() };
     ServerConfig { terms, connections_max: 2, handshakes_max: 4, ..ServerConfig::new(Security::Insecure) }
 }
@@ -266,11 +266,19 @@ fn peers_that_stay_silent_or_speak_nonsense_are_cut_off_and_others_are_served() 
     for quiet in [half, part] {
         assert!(rest(quiet).starts_with(&forebay_rpc::wire::MAGIC), "it is told why");
     }
+    until("only the client is left", || bed.server().connections() == (1, 0));
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_cut_off() {
+    let mut config = strict();
+    config.terms.timeouts = Timeouts { ping_ms: 50, silent_ms: 100, ..config.terms.timeouts };
+    let bed = Bed::with(config);
     let mut mute = raw(&bed);
     mute.write_all(&spoken(&[])).unwrap();
-    rest(mute);
-    client.call_blocking(request_of(ECHO, b"")).unwrap();
-    until("only the client is left", || bed.server().connections() == (1, 0));
+    assert!(rest(mute).len() > 36, "it was asked, and told why");
+    until("nothing is left of it", || bed.server().connections() == (0, 0));
+    assert_eq!(bed.echo.closed.load(Ordering::SeqCst), 1);
 }
 
 #[test]
