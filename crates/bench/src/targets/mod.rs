@@ -62,7 +62,7 @@ pub struct Line {
     pub client_us: Option<f64>,
     /// Requests of the kernel for each operation, where they were counted.
     pub requests: Option<f64>,
-    /// Why there is no figure, or why a missed one cannot be had.
+    /// Why there is no figure.
     pub reason: Option<String>,
 }
 
@@ -115,10 +115,7 @@ fn line(target: &Target, outcome: &Outcome) -> Line {
         daemon_us: of.and_then(|of| of.daemon).map(|daemon| daemon.drained_us),
         client_us: of.map(|of| of.client_us),
         requests: of.and_then(Measurement::requests_an_operation),
-        reason: reason.or_else(|| {
-            let unreachable = met == Some(false);
-            unreachable.then(|| table::out_of_reach(target)).flatten().map(str::to_owned)
-        }),
+        reason,
     }
 }
 

@@ -176,8 +176,3 @@ fn collections() -> Vec<Target> {
         target("most memory, MiB", Run::Many, W::Many, F::PeakMemory, AtMost(200.0)),
     ]
 }
-
-/// Why a target cannot be met on a machine of this kind, where that is known.
-pub(super) fn out_of_reach(_target: &Target) -> Option<&'static str> {
-    None
-}
