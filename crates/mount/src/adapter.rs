@@ -220,7 +220,9 @@ impl Filesystem for VolumeFs {
 
     fn opendir(&self, _req: &Request, number: u64, _args: &FuseOpen) -> Result<FuseOpened> {
         let fh = self.done("opendir", number, self.vfs.opendir(ino(number)))?;
-        Ok(FuseOpened { fh, flags: OpenFlags::CACHE_DIR | OpenFlags::KEEP_CACHE, passthrough: None })
+        // Not CACHE_DIR: a listing that the kernel began with the entries of an earlier handle it continues, once it has dropped them, with that handle's
+        // cookies, which say nothing to this one.
+        Ok(FuseOpened { fh, flags: OpenFlags::default(), passthrough: None })
     }
 
     fn readdir(

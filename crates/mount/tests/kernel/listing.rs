@@ -67,6 +67,26 @@ fn removing_while_listing_leaves_an_empty_directory() {
     fs::remove_dir(&path).unwrap();
 }
 
+/// A listing that began while the kernel had the directory's entries, and goes on when it has none any more.
+#[test]
+fn removing_while_others_list_leaves_an_empty_directory() {
+    let mounted = Mounted::new();
+    let path = filled(&mounted, 5000);
+    let list = || fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    assert_eq!(list().len(), 5000);
+    assert_eq!(list().len(), 5000);
+    let mut removed = 0;
+    for entry in fs::read_dir(&path).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+        removed += 1;
+        if removed % 100 == 0 {
+            assert_eq!(list().len(), 5000 - removed);
+        }
+    }
+    assert_eq!(list().len(), 0);
+    fs::remove_dir(&path).unwrap();
+}
+
 #[test]
 fn a_listing_tells_inode_numbers() {
     let mounted = Mounted::new();
