@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use forebay_cluster::{LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions};
+use forebay_cluster::{Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions};
 use forebay_format::{key::Key, row::Row, shared_row::RetryRow};
 use forebay_types::{Ino, SubvolumeId};
 use rustc_hash::FxHashMap;
@@ -37,6 +37,8 @@ pub(crate) struct Core {
     /// The batch that collects, and the last one that is committed.
     pub(crate) open: BatchNumber,
     pub(crate) committed: BatchNumber,
+    /// The last batch with rows of leases to write.
+    pub(crate) leases_in: BatchNumber,
     /// Rows of the batch that collects.
     pub(crate) rows: Rows,
     /// The batch that has the last change of an inode, while it is not committed.
@@ -64,13 +66,16 @@ impl Core {
         self.open
     }
 
-    /// Puts rows for the leases to write that have changed. Returns whether there were any.
-    pub(crate) fn put_leases(&mut self, at: SubvolumeId) -> bool {
-        let changes = self.table.take_write_changes();
-        for (session, ino, given) in &changes {
-            self.put(&Key::WriteLease(session.0, at, *ino), given.then(Vec::new));
+    /// Puts rows for the leases to write that have changed.
+    pub(crate) fn put_leases(&mut self, at: SubvolumeId) {
+        for (session, ino, given) in self.table.take_write_changes() {
+            self.leases_in = self.put(&Key::WriteLease(session.0, at, ino), given.then(Vec::new));
         }
-        !changes.is_empty()
+    }
+
+    /// The batch that an answer with these leases has to wait for: one to write counts only with its row, also if it was given before.
+    pub(crate) fn batch_of(&self, grants: &[Grant]) -> BatchNumber {
+        if grants.iter().any(|grant| grant.lease == Lease::Write) { self.leases_in } else { 0 }
     }
 
     /// Keeps the answer of a slot.
@@ -87,7 +92,7 @@ impl Core {
             self.put(&Key::Retry(session.0, slot.0), None);
         }
         for grant in self.table.leases_of(session) {
-            if grant.lease == forebay_cluster::Lease::Write {
+            if grant.lease == Lease::Write {
                 self.put(&Key::WriteLease(session.0, at, grant.ino), None);
             }
         }

@@ -70,6 +70,7 @@ impl VolumeOwner {
             late: Vec::new(),
             open: 1,
             committed: 0,
+            leases_in: 0,
             rows: Default::default(),
             changed: FxHashMap::default(),
             held_back: Vec::new(),

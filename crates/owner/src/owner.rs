@@ -145,10 +145,11 @@ impl VolumeOwner {
         self.carry_out(effects);
     }
 
-    /// A session of a former owner says which leases it has. Returns those that it is given again, and the owner's term.
+    /// A session of a former owner says which leases it has. Returns those that it is given again, and the owner's term. Asked again, it returns what the
+    /// session has by then.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`Refusal`]; [`Refusal::MustReclaim`] where the rows of such leases are still on their way: the client asks again.
     pub fn reclaim(
         &self,
         session: SessionId,
@@ -159,6 +160,11 @@ impl VolumeOwner {
         refuse_all(&core, now).map_or(Ok(()), Err)?;
         core.sessions.heard(session, now).map_err(|_| Refusal::SessionEnded)?;
         let Standing::Owns(epoch) = core.ownership.standing() else { return Err(not_owner(&core)) };
+        if !core.table.must_reclaim(session) {
+            let given = core.table.leases_of(session);
+            let known = core.batch_of(&given) <= core.committed;
+            return if known { Ok((epoch, given)) } else { Err(Refusal::MustReclaim { epoch }) };
+        }
         let (given, effects) = core.table.reclaim(session, leases);
         core.put_leases(self.at);
         drop(core);
@@ -255,9 +261,8 @@ impl VolumeOwner {
             None => Vec::new(),
         };
         let (grants, effects) = core.table.done(id, &wishes);
-        if core.put_leases(self.at) {
-            batch = core.open;
-        }
+        core.put_leases(self.at);
+        batch = batch.max(core.batch_of(&grants));
         let response = if lives { Ok(Response { answer, grants }) } else { Err(Refusal::SessionEnded) };
         core.held_back.push(HeldBack { batch, reply, response });
         effects

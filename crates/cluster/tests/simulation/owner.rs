@@ -44,6 +44,8 @@ pub struct Owner {
     /// The last record, and the last one that is committed.
     last: u64,
     committed: u64,
+    /// The last record with rows of leases to write.
+    leases_in: u64,
     pending: Vec<Change>,
     /// The batch under way, and its last record.
     batch: Option<(Vec<Change>, u64)>,
@@ -87,6 +89,7 @@ impl Owner {
             next_request: 0,
             last: 0,
             committed: 0,
+            leases_in: 0,
             pending: Vec::new(),
             batch: None,
             held_back: Vec::new(),
@@ -181,6 +184,10 @@ impl Owner {
                     context.send(client_of(session), Message::Ended { session });
                     return;
                 }
+                if !self.table.must_reclaim(session) && self.leases_in > self.committed {
+                    // Asked again, it may name leases whose rows are on their way.
+                    return;
+                }
                 let (given, effects) = self.table.reclaim(session, &leases);
                 let reclaimed = Message::Reclaimed { session, epoch: self.epoch, given, sent };
                 context.send(client_of(session), reclaimed);
@@ -235,16 +242,15 @@ impl Owner {
         self.carry_out(effects, ownership, context);
     }
 
-    /// Records the rows of leases to write that have changed. Returns whether there were any.
-    fn record_leases(&mut self, context: &Context<'_>) -> bool {
+    /// Records the rows of leases to write that have changed.
+    fn record_leases(&mut self, context: &Context<'_>) {
         let changes = self.table.take_write_changes();
         if changes.is_empty() || context.planted(Planted::NoWriteRow) {
-            return false;
+            return;
         }
         let row =
             |(session, ino, given): (_, _, bool)| (Key::WriteLease(session, ino), given.then_some((0, 0)));
-        self.record(changes.into_iter().map(row));
-        true
+        self.leases_in = self.record(changes.into_iter().map(row));
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>, ownership: &mut Ownership, context: &mut Context<'_>) {
@@ -276,8 +282,10 @@ impl Owner {
             _ => Vec::new(),
         };
         let (grants, effects) = self.table.done(id, &wishes);
-        if self.record_leases(context) {
-            wait_for = self.last;
+        self.record_leases(context);
+        // Also one that was given already: its row may be on its way.
+        if grants.iter().any(|grant| grant.lease == Lease::Write) {
+            wait_for = wait_for.max(self.leases_in);
         }
         if lives {
             self.answer(wait_for, session, Message::Answer { session, tag, sent, value, grants }, context);

@@ -4,6 +4,7 @@ use forebay_cluster::{Lease, SessionId};
 use forebay_owner::{Answer, Failure, Operation, Push, Refusal};
 use forebay_types::Ino;
 
+use super::held::Mode;
 use super::world::{Server, World, lookup, make, until};
 
 fn recalls(server: &Server, session: SessionId) -> Vec<Push> {
@@ -92,4 +93,27 @@ fn leases_to_write_outlive_the_owner() {
     later.owner.returned(writer.session, Ino::ROOT, given[0].stamp, Some(Lease::Read));
     assert!(seen.answer().inode().is_some());
     later.stop().unwrap();
+}
+
+#[test]
+fn a_lease_to_write_is_told_when_its_row_is_committed() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    world.engine.set(Mode::Holds);
+    let ask = || client.ask_for(Operation::Inode(Ino::ROOT), Lease::Write);
+    let asked = world.engine.asked();
+    let first = ask();
+    until("the batch", || world.engine.asked() > asked);
+    let again = ask();
+    assert!(!first.is_there());
+    assert!(!again.is_there(), "it was given before, and may still be lost");
+    let reclaimed = server.owner.reclaim(client.session, &[]);
+    assert!(matches!(reclaimed, Err(Refusal::MustReclaim { .. })), "{reclaimed:?}");
+    world.engine.set(Mode::Works);
+    for granted in [first, again] {
+        assert_eq!(granted.get().unwrap().grants[0].lease, Lease::Write);
+    }
+    assert_eq!(server.owner.reclaim(client.session, &[]).unwrap().1.len(), 1);
+    server.stop().unwrap();
 }
