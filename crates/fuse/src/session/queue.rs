@@ -212,7 +212,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
                     if !ring.register(self.slot())? || !self.pass_gate() {
                         return Ok(Why::Ended);
                     }
-                    self.nudge();
+                    self.nudge(&[]);
                 }
                 Turn::Serve(slot) => {
                     turn = self.serve(slot, &mut reply).map_or_else(|| self.park(), Turn::Commit);
@@ -260,9 +260,10 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         self.state.lock().kept.push(slot);
     }
 
-    /// Has threads that wait come back with a request, whatever it is, and end. Pins the calling thread to the queue's processor; where it may not
+    /// Has threads that wait come back with a request, whatever it is, and end. `files`: others that the kernel may know, where none
+    /// was asked for here since this process began. Pins the calling thread to the queue's processor; where it may not
     /// run there, requests of others must do.
-    fn stop(&self, knock: Option<&mut Knock<'_>>) {
+    fn stop(&self, files: &[u64], knock: Option<&mut Knock<'_>>) {
         let state = self.state.lock();
         self.changed.notify_all();
         if !is_online(self.number) {
@@ -279,7 +280,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         }
         let nudged = if may_run_on(self.number) {
             pin(self.number);
-            (0..missing).take_while(|_| self.nudge()).count()
+            (0..missing).take_while(|_| self.nudge(files)).count()
         } else {
             0
         };
@@ -341,18 +342,25 @@ impl<F: Filesystem + ?Sized> Queue<F> {
     /// Operations that wait for others are on regular files in use, and of these the kernel can be asked. Where it knows no such file,
     /// the requests come with the next answer. (Nothing here may make a request of its own mount, not in a child process either: it
     /// waits, cannot be killed, and keeps the connection of a server that is.)
-    fn nudge(&self) -> bool {
+    fn nudge(&self, others: &[u64]) -> bool {
         let unique = NUDGE + 2 * self.nudges.fetch_add(1, Ordering::Relaxed);
-        match self.device.ask_back(unique, self.file.load(Ordering::Relaxed)) {
-            Ok(()) => {
-                self.sent.fetch_add(1, Ordering::Relaxed);
-                true
+        let own = self.file.load(Ordering::Relaxed);
+        let taken = [own].iter().chain(others).filter(|file| **file != 0).any(|file| {
+            let asked = self.device.ask_back(unique, *file);
+            if let Err(error) = &asked {
+                tracing::debug!(queue = self.number, file, "the kernel asks nothing back: {error}");
             }
-            Err(error) => {
-                tracing::debug!(queue = self.number, "requests may have to wait for an answer: {error}");
-                false
-            }
+            asked.is_ok()
+        });
+        if taken {
+            self.sent.fetch_add(1, Ordering::Relaxed);
         }
+        taken
+    }
+
+    /// The file that an operation was last asked for here; 0: none yet.
+    fn last_file(&self) -> u64 {
+        self.file.load(Ordering::Relaxed)
     }
 
     /// Serves the request in `slot`. The slot comes back with the answer in it, unless the answer is deferred.

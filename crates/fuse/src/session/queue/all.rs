@@ -166,8 +166,9 @@ struct Queued<F: ?Sized> {
 impl<F: Filesystem + ?Sized> Part for Queued<F> {
     fn stop(&self, mut knock: Option<&mut Knock<'_>>) {
         let own = rustix::thread::sched_getaffinity(None);
+        let files: Vec<u64> = self.queues.iter().map(|queue| queue.last_file()).collect();
         for queue in &self.queues {
-            queue.stop(knock.as_deref_mut());
+            queue.stop(&files, knock.as_deref_mut());
         }
         if let Ok(own) = own
             && let Err(error) = rustix::thread::sched_setaffinity(None, &own)
