@@ -33,7 +33,7 @@ pub(crate) enum Broken {
 /// What is left to read.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// Nothing, for now.
+    /// Nothing until more comes.
     Nothing,
     /// Perhaps more.
     Perhaps,

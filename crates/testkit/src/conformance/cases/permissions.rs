@@ -170,10 +170,10 @@ fn set_gid_directory(s: &mut Script) {
         .fstat(1);
     s.mknod("g/fifo", crate::conformance::op::Node::Fifo, 0o2777).stat("g/fifo").rename("g/f", "f").stat("f");
     s.by(0)
-        .mkdir("g/root")
-        .stat("g/root")
-        .file("g/root/f", 1, 1)
-        .stat("g/root/f")
+        .mkdir("g/owned")
+        .stat("g/owned")
+        .file("g/owned/f", 1, 1)
+        .stat("g/owned/f")
         .by(1)
         .chmod("g/d", 0o777)
         .stat("g/d");
