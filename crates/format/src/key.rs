@@ -30,6 +30,9 @@ const FENCE: u8 = b'f';
 const SESSION: u8 = b'c';
 const RETRY: u8 = b'r';
 const WRITE_LEASE: u8 = b'w';
+const NUMBERS: u8 = b'u';
+const OPEN: u8 = b'l';
+const LOCKS: u8 = b'k';
 
 /// A decoded key. Each names one row; where the row has versions, the generation is in [`VersionedKey`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,6 +61,12 @@ pub enum Key {
     Retry(u128, u16),
     /// A session's lease to write, on an inode of a subvolume.
     WriteLease(u128, SubvolumeId, Ino),
+    /// The numbers of segments and objects that a session was given and has not used.
+    Numbers(u128),
+    /// A session has an inode of a subvolume open, which stays while it has no name.
+    Open(u128, SubvolumeId, Ino),
+    /// A session's locks on an inode of a subvolume.
+    Locks(u128, SubvolumeId, Ino),
 }
 
 /// What a versioned row is about.
@@ -213,6 +222,24 @@ pub fn write_leases(session: Option<u128>) -> Vec<u8> {
     of_session(WRITE_LEASE, session)
 }
 
+/// What the keys of the numbers given to one session begin with; of all, without one.
+#[must_use]
+pub fn numbers(session: Option<u128>) -> Vec<u8> {
+    of_session(NUMBERS, session)
+}
+
+/// What the keys of the inodes that one session has open begin with; of all, without one.
+#[must_use]
+pub fn opens(session: Option<u128>) -> Vec<u8> {
+    of_session(OPEN, session)
+}
+
+/// What the keys of one session's locks begin with; of all, without one.
+#[must_use]
+pub fn locks(session: Option<u128>) -> Vec<u8> {
+    of_session(LOCKS, session)
+}
+
 fn of_session(tag: u8, session: Option<u128>) -> Vec<u8> {
     let mut key = volume(tag);
     key.extend(session.iter().flat_map(|session| session.to_be_bytes()));
@@ -260,10 +287,10 @@ impl Key {
             Key::Retry(session, slot) => {
                 extend(volume(RETRY), &[&session.to_be_bytes(), &slot.to_be_bytes()])
             }
-            Key::WriteLease(session, subvolume, ino) => extend(
-                volume(WRITE_LEASE),
-                &[&session.to_be_bytes(), &subvolume.0.to_be_bytes(), &ino.0.to_be_bytes()],
-            ),
+            Key::WriteLease(session, subvolume, ino) => on_inode(WRITE_LEASE, *session, *subvolume, *ino),
+            Key::Numbers(session) => of_session(NUMBERS, Some(*session)),
+            Key::Open(session, subvolume, ino) => on_inode(OPEN, *session, *subvolume, *ino),
+            Key::Locks(session, subvolume, ino) => on_inode(LOCKS, *session, *subvolume, *ino),
         }
     }
 
@@ -280,6 +307,10 @@ impl Key {
         from.end()?;
         Ok(key)
     }
+}
+
+fn on_inode(tag: u8, session: u128, subvolume: SubvolumeId, ino: Ino) -> Vec<u8> {
+    extend(of_session(tag, Some(session)), &[&subvolume.0.to_be_bytes(), &ino.0.to_be_bytes()])
 }
 
 fn extend(mut key: Vec<u8>, parts: &[&[u8]]) -> Vec<u8> {
@@ -312,6 +343,9 @@ fn global(tag: u8, from: &mut Decoder<'_>) -> Result<Key, FormatError> {
         SESSION => Key::Session(be128(from)?),
         RETRY => Key::Retry(be128(from)?, u16::from_be_bytes(from.array()?)),
         WRITE_LEASE => Key::WriteLease(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
+        NUMBERS => Key::Numbers(be128(from)?),
+        OPEN => Key::Open(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
+        LOCKS => Key::Locks(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
         other => return Err(FormatError::invalid("a key", format!("no volume row has tag {other}"))),
     })
 }

@@ -434,6 +434,17 @@ pub struct ObjectRef {
     pub id: ObjectId,
 }
 
+/// What the keys of all objects of data begin with.
+pub const DATA_KEYS: &str = "data";
+
+impl ObjectRef {
+    /// Its key in the store.
+    #[must_use]
+    pub fn key(self) -> String {
+        format!("{DATA_KEYS}/{:02x}/{:08x}-{:016x}", self.id.0 & 0xff, self.epoch.0, self.id.0)
+    }
+}
+
 /// A segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentRow {

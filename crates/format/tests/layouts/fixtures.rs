@@ -13,6 +13,7 @@ use forebay_format::{
         ObjectRef, Row, SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
     },
     run::{self, RunTable},
+    shared_row::{FenceRow, HeldLock, LocksRow, NumbersRow, RetryRow, SessionRow},
     stream,
 };
 use forebay_types::{
@@ -117,6 +118,31 @@ fn rows() {
     row("applied", &AppliedRow { sequence: Sequence(1 << 40), epoch: Epoch(4) });
 }
 
+const SESSION: u128 = 0x0123_4567_89ab_cdef_1122_3344_5566_7788;
+
+#[test]
+fn rows_of_clients() {
+    let epoch = Epoch(4);
+    let (server, address) = (Some(*b"a server's name."), "[2001:db8::1]:7117".to_owned());
+    row("fence", &FenceRow { epoch, server, beat: 300, address });
+    let (client, root) = ("host:/mnt".to_owned(), Ino(0x1000));
+    let session = SessionRow { epoch, client, root, read_only: true, no_exec: false, root_squash: true };
+    row("session", &session);
+    row("retry", &RetryRow { number: 300, answer: b"answer".to_vec() });
+    let segments = vec![(7, 1), (300, 16)];
+    row("numbers", &NumbersRow { segments, objects: vec![(epoch, (70_000, 4))] });
+    let lock = HeldLock {
+        flock: false,
+        exclusive: true,
+        owner: u64::MAX,
+        handle: 3,
+        start: 10,
+        end: u64::MAX,
+        pid: 77,
+    };
+    row("locks", &LocksRow(vec![lock, HeldLock { flock: true, exclusive: false, start: 0, end: 9, ..lock }]));
+}
+
 #[test]
 fn keys() {
     let (subvolume, ino, segment) = (SubvolumeId(1), Ino(0x1001), SegmentId(0x1234));
@@ -137,6 +163,12 @@ fn keys() {
         ("key-orphan", Key::Orphan(subvolume, ino)),
         ("key-garbage", Key::Garbage(4, 300)),
         ("key-fence", Key::Fence),
+        ("key-session", Key::Session(SESSION)),
+        ("key-retry", Key::Retry(SESSION, 63)),
+        ("key-write-lease", Key::WriteLease(SESSION, subvolume, ino)),
+        ("key-numbers", Key::Numbers(SESSION)),
+        ("key-open", Key::Open(SESSION, subvolume, ino)),
+        ("key-locks", Key::Locks(SESSION, subvolume, ino)),
     ] {
         assert_eq!(Key::decode(&pinned(name, &key.encode())), Ok(key));
     }

@@ -71,6 +71,11 @@ pub fn key() -> impl Strategy<Value = Key> {
         1 => any::<(u128, u16)>().prop_map(|(session, slot)| Key::Retry(session, slot)),
         1 => (any::<u128>(), subvolume(), ino())
             .prop_map(|(session, subvolume, ino)| Key::WriteLease(session, subvolume, ino)),
+        1 => any::<u128>().prop_map(Key::Numbers),
+        1 => (any::<u128>(), subvolume(), ino())
+            .prop_map(|(session, subvolume, ino)| Key::Open(session, subvolume, ino)),
+        1 => (any::<u128>(), subvolume(), ino())
+            .prop_map(|(session, subvolume, ino)| Key::Locks(session, subvolume, ino)),
     ]
 }
 
