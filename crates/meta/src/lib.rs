@@ -15,6 +15,7 @@ mod inode;
 mod log;
 mod namespace;
 mod orphans;
+mod prefetched;
 mod row_key;
 mod rows;
 mod segments;
@@ -30,7 +31,8 @@ pub use forebay_engine::{
 pub use inode::{Inode, NewInode};
 pub use log::{Append, Log, LogError, Place, Urgency};
 pub use namespace::{
-    Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewExtent, Piece, PieceSource, Pieces, PlannedRow,
-    Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot, WriteAttr,
+    Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewContents, NewExtent, NewSegment, Piece,
+    PieceSource, Pieces, PlannedRow, Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot,
+    WriteAttr,
 };
 pub use segments::{Candidate, Holding, SegmentTotals};

@@ -33,6 +33,10 @@ impl Orphans {
         }
     }
 
+    pub(crate) fn listed(&self) -> impl Iterator<Item = Whose> + '_ {
+        self.listed.iter().copied()
+    }
+
     pub(crate) fn is_listed(&self, orphan: Whose) -> bool {
         self.listed.contains(&orphan)
     }

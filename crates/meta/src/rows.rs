@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 use forebay_engine::{Engine, EngineError, RowPage};
 use parking_lot::RwLock;
 
-use crate::{error::MetaError, row_key::RowKey};
+use crate::{error::MetaError, prefetched::Prefetched, row_key::RowKey};
 
 /// A key and its value.
 pub(crate) type KeyedRow = (Vec<u8>, Vec<u8>);
@@ -24,11 +24,12 @@ struct Overlay {
 pub(crate) struct Rows {
     engine: Arc<dyn Engine>,
     overlay: RwLock<Overlay>,
+    prefetched: Prefetched,
 }
 
 impl Rows {
     pub(crate) fn new(engine: Arc<dyn Engine>) -> Rows {
-        Rows { engine, overlay: RwLock::default() }
+        Rows { engine, overlay: RwLock::default(), prefetched: Prefetched::default() }
     }
 
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
@@ -50,7 +51,33 @@ impl Rows {
                 return Ok(value.clone());
             }
         }
-        self.engine.get(key)
+        match self.prefetched.take(key) {
+            Some(value) => Ok(value),
+            None => self.engine.get(key),
+        }
+    }
+
+    /// Reads rows in one call, for [`Rows::get`] to have them in turn; needs no turn itself. Returns what is known of each.
+    pub(crate) fn read_ahead(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        let since = self.prefetched.begin();
+        let mut found: Vec<Option<Option<Vec<u8>>>> = {
+            let overlay = self.overlay.read();
+            let known = |key: &Vec<u8>| {
+                let pending = overlay.pending.get(key.as_slice());
+                pending.or_else(|| overlay.frozen.as_ref()?.get(key.as_slice())).cloned()
+            };
+            keys.iter().map(known).collect()
+        };
+        let missing: Vec<usize> = (0..keys.len()).filter(|at| found[*at].is_none()).collect();
+        if !missing.is_empty() {
+            let wanted: Vec<&[u8]> = missing.iter().map(|at| keys[*at].as_slice()).collect();
+            let values = self.engine.get_many(&wanted)?;
+            self.prefetched.put(since, wanted.iter().zip(&values));
+            for (at, value) in missing.into_iter().zip(values) {
+                found[at] = Some(value);
+            }
+        }
+        Ok(found.into_iter().map(Option::flatten).collect())
     }
 
     /// A page of at most `limit` rows from `from` on, below `to`. It may have fewer rows, even none, while more follow: `next` says where.
@@ -132,7 +159,10 @@ impl Rows {
 
     /// Forgets the frozen rows: the engine has them.
     pub(crate) fn frozen_is_stored(&self) {
-        self.overlay.write().frozen = None;
+        let frozen = self.overlay.write().frozen.take();
+        if let Some(frozen) = frozen {
+            self.prefetched.stored(frozen);
+        }
     }
 
     /// Puts the frozen rows back under the pending ones: the engine could not take them.

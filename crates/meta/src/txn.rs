@@ -100,6 +100,9 @@ pub(crate) struct Txn<'a> {
     /// Blocks of which rows in a cut were removed.
     cleaned: Vec<(Ino, u32)>,
     listed: Vec<(Ino, bool)>,
+    /// What is settled already.
+    settled_inodes: Vec<(Ino, Option<Arc<Inode>>)>,
+    settled_blocks: Vec<ChangedBlock>,
 }
 
 /// A block of a file, and what its rows now have; `None` where they no longer tell.
@@ -148,6 +151,8 @@ impl<'a> Txn<'a> {
             stale: Vec::new(),
             cleaned: Vec::new(),
             listed: Vec::new(),
+            settled_inodes: Vec::new(),
+            settled_blocks: Vec::new(),
         })
     }
 
@@ -313,6 +318,11 @@ impl<'a> Txn<'a> {
         self.segments.push((id, row));
     }
 
+    /// Puts the row of a segment that nobody knows yet.
+    pub(crate) fn add_segment(&mut self, id: SegmentId, row: SegmentRow) {
+        self.segments.push((id, Some(row)));
+    }
+
     pub(crate) fn segment(&self, id: SegmentId) -> Option<SegmentRow> {
         match self.segments.iter().find(|(known, _)| *known == id) {
             Some((_, row)) => *row,
@@ -387,18 +397,32 @@ impl<'a> Txn<'a> {
         Ok(self.blocks.len() - 1)
     }
 
-    /// Turns the edits into rows.
-    pub(crate) fn finish(mut self) -> Result<Finished, MetaError> {
+    /// Turns the edits so far into rows. The operation does not come back to their inodes and blocks: one of many files that have nothing to do with each
+    /// other settles each by itself, or it would look for every file among all.
+    pub(crate) fn settle(&mut self) -> Result<(), MetaError> {
         self.settle_layouts()?;
         let blocks = std::mem::take(&mut self.blocks);
         for edit in &blocks {
             self.write_block(edit)?;
         }
-        let edits = std::mem::take(&mut self.inodes);
-        let mut inodes = Vec::with_capacity(edits.len());
-        for edit in edits {
-            inodes.push(self.write_inode(edit)?);
+        let first = self.settled_inodes.len();
+        for edit in std::mem::take(&mut self.inodes) {
+            let written = self.write_inode(edit)?;
+            self.settled_inodes.push(written);
         }
+        let inodes = &self.settled_inodes[first..];
+        self.settled_blocks.extend(blocks.into_iter().map(|edit| {
+            let in_rows = inodes.iter().any(|(ino, inode)| {
+                *ino == edit.ino && inode.as_ref().is_some_and(|inode| inode.row.layout == Layout::Extents)
+            });
+            (edit.ino, edit.block, in_rows.then(|| edit.into_stored()))
+        }));
+        Ok(())
+    }
+
+    /// Turns the edits into rows.
+    pub(crate) fn finish(mut self) -> Result<Finished, MetaError> {
+        self.settle()?;
         let noted = &self.noted;
         if noted.iter().any(|(segment, _)| *segment == self.place.segment) {
             self.know_segment(self.place.segment, SegmentKind::Journal);
@@ -411,18 +435,10 @@ impl<'a> Txn<'a> {
             self.put_plain(&Key::Counters, Some(counters.encode()));
         }
         let cleaned = std::mem::take(&mut self.cleaned).into_iter().map(|(ino, block)| (ino, block, None));
-        let blocks = cleaned
-            .chain(blocks.into_iter().map(|edit| {
-                let in_rows = inodes.iter().any(|(ino, inode)| {
-                    *ino == edit.ino
-                        && inode.as_ref().is_some_and(|inode| inode.row.layout == Layout::Extents)
-                });
-                (edit.ino, edit.block, in_rows.then(|| edit.into_stored()))
-            }))
-            .collect();
+        let blocks = cleaned.chain(self.settled_blocks).collect();
         Ok(Finished {
             changes: self.changes,
-            inodes,
+            inodes: self.settled_inodes,
             blocks,
             names: self.names,
             noted: self.noted,

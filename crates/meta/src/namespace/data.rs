@@ -164,7 +164,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn place_in_block(&self, offset: u64, len: u64) -> Result<(u32, u32), MetaError> {
+    pub(super) fn place_in_block(&self, offset: u64, len: u64) -> Result<(u32, u32), MetaError> {
         let block_size = u64::from(self.block_size);
         let end = offset.checked_add(len).filter(|end| *end <= file_size_max(self.block_size));
         if end.is_none() {
@@ -439,7 +439,7 @@ impl Cursor {
 }
 
 /// The row of a file that can have data.
-fn regular(txn: &mut Txn<'_>, ino: Ino) -> Result<InodeRow, MetaError> {
+pub(super) fn regular(txn: &mut Txn<'_>, ino: Ino) -> Result<InodeRow, MetaError> {
     let row = txn.inode(ino)?.row;
     match row.kind {
         FileKind::Regular => Ok(row),

@@ -11,6 +11,7 @@ mod rename;
 mod repair;
 mod segments;
 mod snapshots;
+mod take_in;
 mod xattrs;
 
 use std::{
@@ -40,6 +41,7 @@ pub use names::{DirEntry, Removed};
 pub use relocate::{Moved, PlannedRow, Relocation};
 pub use rename::RenameMode;
 pub use snapshots::Snapshot;
+pub use take_in::{NewContents, NewSegment};
 pub use xattrs::SetXattr;
 
 use crate::{
@@ -315,7 +317,11 @@ impl Namespace {
     }
 
     pub(crate) fn next_segment_number(&self) -> u64 {
-        self.segment_numbers.fetch_add(1, Ordering::SeqCst)
+        self.take_segment_numbers(1)
+    }
+
+    pub(crate) fn take_segment_numbers(&self, many: u64) -> u64 {
+        self.segment_numbers.fetch_add(many, Ordering::SeqCst)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Owner> {
@@ -419,6 +425,22 @@ impl Namespace {
         };
         self.runs.insert((subvolume, parent), (run, index + 1));
         Ino::in_run(run, index)
+    }
+
+    /// Hands out so many runs of numbers for inodes, and returns the first: nobody else uses them. They are taken for good only once
+    /// [`Namespace::record_numbers`] or any other operation was recorded.
+    #[must_use]
+    pub fn new_runs(&self, runs: u32) -> u64 {
+        let mut owner = self.turn.lock();
+        owner.counters.run += u64::from(runs);
+        owner.counters_changed = true;
+        owner.counters.run - u64::from(runs)
+    }
+
+    /// The first run of numbers for inodes that was never handed out.
+    #[must_use]
+    pub fn next_run(&self) -> u64 {
+        self.turn.lock().counters.run
     }
 
     /// The numbers of segments that are known.

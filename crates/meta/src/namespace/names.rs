@@ -51,13 +51,39 @@ impl Namespace {
         name: &[u8],
         new: &NewInode,
     ) -> Result<Inode, MetaError> {
+        self.make_with(at, parent, name, new, None)
+    }
+
+    /// The same, with a number that was handed out ([`Namespace::new_runs`]) and never used.
+    ///
+    /// # Errors
+    /// Those of [`Namespace::make`]; [`MetaError::Invalid`] where the number was not handed out or is in use.
+    pub fn make_numbered(
+        &self,
+        at: SubvolumeId,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        ino: Ino,
+    ) -> Result<Inode, MetaError> {
+        self.make_with(at, parent, name, new, Some(ino))
+    }
+
+    fn make_with(
+        &self,
+        at: SubvolumeId,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        ino: Option<Ino>,
+    ) -> Result<Inode, MetaError> {
         check_name(name)?;
         self.change(at, Urgency::Normal, &[], |txn| {
             live_directory(txn, parent)?;
             if txn.dentry(parent, name)?.is_some() {
                 return Err(MetaError::Exists);
             }
-            let inode = self.add(txn, parent, new, 1)?;
+            let inode = self.add(txn, parent, new, (1, ino))?;
             let row = DentryRow { ino: inode.ino, kind: new.kind };
             txn.put_dentry(parent, name, row);
             let directory = txn.directory_mut(parent)?;
@@ -74,15 +100,24 @@ impl Namespace {
     pub fn make_nameless(&self, at: SubvolumeId, parent: Ino, new: &NewInode) -> Result<Inode, MetaError> {
         self.change(at, Urgency::Normal, &[], |txn| {
             live_directory(txn, parent)?;
-            self.add(txn, parent, new, 0)
+            self.add(txn, parent, new, (0, None))
         })
     }
 
-    fn add(&self, txn: &mut Txn<'_>, parent: Ino, new: &NewInode, nlink: u32) -> Result<Inode, MetaError> {
+    fn add(
+        &self,
+        txn: &mut Txn<'_>,
+        parent: Ino,
+        new: &NewInode,
+        (nlink, ino): (u32, Option<Ino>),
+    ) -> Result<Inode, MetaError> {
         if new.target.len() > SYMLINK_MAX {
             return Err(MetaError::NameTooLong(new.target.len()));
         }
-        let ino = self.new_ino(txn.owner, txn.subvolume, parent);
+        let ino = match ino {
+            Some(ino) => unused(txn, ino)?,
+            None => self.new_ino(txn.owner, txn.subvolume, parent),
+        };
         let now = txn.now;
         let row = InodeRow {
             kind: new.kind,
@@ -268,6 +303,18 @@ impl Namespace {
                 _ => Err(MetaError::Invalid("a row that is no orphan among the orphans")),
             })
             .collect()
+    }
+}
+
+/// A number that somebody chose among those handed out: nothing may have it.
+fn unused(txn: &mut Txn<'_>, ino: Ino) -> Result<Ino, MetaError> {
+    if ino.run() == 0 || ino.run() >= txn.owner.counters.run {
+        return Err(MetaError::Invalid("the number of an inode was not handed out"));
+    }
+    match txn.inode(ino) {
+        Err(MetaError::Stale(_)) => Ok(ino),
+        Ok(_) => Err(MetaError::Invalid("the number of an inode is in use")),
+        Err(error) => Err(error),
     }
 }
 

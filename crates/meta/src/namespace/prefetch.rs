@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use forebay_format::key;
+use forebay_format::{
+    key::{self, Item},
+    row::{DentryRow, Row},
+};
 use forebay_types::{Ino, SubvolumeId};
 
 use super::Namespace;
@@ -14,6 +17,45 @@ const SPAN: u64 = 128;
 const DENSE: usize = 8;
 
 impl Namespace {
+    /// Reads rows that operations on these inodes and names will need, each time many in one call of the engine and outside the turn: in it nothing is
+    /// waited for then. Names are read before what they stand for. A failure does no harm: the operation itself meets it.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn read_ahead(
+        &self,
+        at: SubvolumeId,
+        inodes: &[Ino],
+        names: &[(Ino, &[u8])],
+    ) -> Result<(), MetaError> {
+        let of_inode = |ino: Ino| [Item::Inode(ino), Item::Directory(ino), Item::Inline(ino)];
+        let missing = |ino: &Ino| !self.inodes.contains_key(&(at, *ino));
+        let mut items: Vec<Item> = inodes.iter().copied().filter(missing).flat_map(of_inode).collect();
+        let mut next: Vec<Ino> = Vec::new();
+        let first_name = items.len();
+        for (parent, name) in names {
+            match self.dentries.get(at, *parent, name) {
+                Some(known) => next.extend(known.map(|dentry| dentry.ino)),
+                None => items.push(Item::Dentry(*parent, name.to_vec())),
+            }
+        }
+        let found = self.read_items_ahead(at, &items)?;
+        let dentries = found.iter().skip(first_name).flatten();
+        next.extend(dentries.filter_map(|value| Some(DentryRow::decode(value).ok()?.ino)));
+        let items: Vec<Item> = next.into_iter().filter(missing).flat_map(of_inode).collect();
+        self.read_items_ahead(at, &items)?;
+        Ok(())
+    }
+
+    fn read_items_ahead(&self, at: SubvolumeId, items: &[Item]) -> Result<Vec<Option<Vec<u8>>>, MetaError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (subvolume, generation) = self.lock().lineage(at, None)?.head();
+        let keys: Vec<Vec<u8>> = items.iter().map(|item| item.key(subvolume, generation)).collect();
+        Ok(self.rows.read_ahead(&keys)?)
+    }
+
     /// Brings inodes into the cache that will be asked for next. Those whose numbers are near each other, as siblings' are, are read together,
     /// which costs a third of reading them singly. One that is gone is left out.
     ///

@@ -34,6 +34,12 @@ impl Namespace {
         self.lock().orphans.cut().iter().copied().collect()
     }
 
+    /// The inodes of which something is still to be removed, from memory: [`Namespace::orphans`] without a look at the rows.
+    #[must_use]
+    pub fn listed_orphans(&self) -> Vec<(SubvolumeId, Ino)> {
+        self.lock().orphans.listed().collect()
+    }
+
     /// How many files have extents that were cut off and are still to be removed.
     #[must_use]
     pub fn uncleaned_count(&self) -> usize {

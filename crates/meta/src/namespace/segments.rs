@@ -34,6 +34,18 @@ impl Namespace {
         ObjectRef { epoch: owner.epoch, id: ObjectId(owner.counters.object - 1) }
     }
 
+    /// Runs of numbers for new segments and objects: the first of each. Like [`Namespace::new_segment`], they are taken for good only once
+    /// [`Namespace::record_numbers`] or any other operation was recorded.
+    #[must_use]
+    pub fn new_numbers(&self, segments: u32, objects: u32) -> (SegmentId, ObjectRef) {
+        let mut owner = self.lock();
+        let first = owner.counters.object;
+        owner.counters.object += u64::from(objects);
+        owner.counters_changed = true;
+        let object = ObjectRef { epoch: owner.epoch, id: ObjectId(first) };
+        (SegmentId(self.take_segment_numbers(u64::from(segments))), object)
+    }
+
     /// Makes a record of the numbers that are taken, so that they stay so where nothing else is recorded after [`Namespace::numbers_taken`].
     ///
     /// # Errors
@@ -237,6 +249,21 @@ impl Namespace {
         let owner = self.lock();
         let garbage = self.rows.get(&garbage_key(object).encode())?;
         Ok(garbage.is_some() || owner.segments.of_object(object) > 0)
+    }
+
+    /// Makes garbage of objects that no row names: whoever was given their numbers is gone, and may have put them into the store.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn abandon_objects(&self, objects: &[ObjectRef]) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            for object in objects {
+                if txn.owner.segments.of_object(*object) == 0 {
+                    txn.put_plain(&garbage_key(*object), Some(Vec::new()));
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Says that objects are deleted.

@@ -13,7 +13,7 @@ const ATTR: WriteAttr = WriteAttr { mode: None };
 const RUN_HEAD: u32 = 8;
 
 impl World {
-    fn fresh_tokens(&mut self, len: u32) -> Vec<u32> {
+    pub fn fresh_tokens(&mut self, len: u32) -> Vec<u32> {
         self.token += len;
         (self.token - len..self.token).collect()
     }

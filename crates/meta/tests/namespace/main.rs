@@ -12,6 +12,7 @@ mod model;
 mod name_ops;
 mod random;
 mod rows;
+mod take_in;
 mod threads;
 mod upkeep;
 mod world;

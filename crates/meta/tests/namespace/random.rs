@@ -9,7 +9,7 @@ use crate::{model::Refusal, world::World};
 impl World {
     /// One random operation of an application.
     pub fn operation(&mut self) {
-        match self.random.below(40) {
+        match self.random.below(46) {
             0..=6 => self.make(),
             7 => self.make_nameless(),
             8..=9 => self.link(),
@@ -23,6 +23,7 @@ impl World {
             32..=34 => self.punch(),
             35..=37 => self.share(),
             38 => self.purge(),
+            39..=44 => self.take_in(),
             _ => self.refused(),
         }
     }
