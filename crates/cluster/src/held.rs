@@ -72,13 +72,14 @@ impl HeldLeases {
         self.sent + self.terms.session.saturating_sub(self.terms.margin)
     }
 
-    /// An answer came with a lease. Returns whether it may be kept: else what came is good for this one answer.
+    /// An answer came with a lease. Returns whether it may be kept: else what came is good for this one answer. So is what was overtaken by a later grant: between
+    /// the two the lease may have been recalled, and what it was about changed.
     pub fn granted(&mut self, Grant { ino, lease, stamp }: Grant) -> bool {
         if stamp.epoch < self.valid_from || self.void.get(&ino).is_some_and(|void| *void >= stamp) {
             return false;
         }
         match self.held.get_mut(&ino) {
-            Some(held) if held.stamp >= stamp => held.recalled.is_none(),
+            Some(held) if held.stamp >= stamp => held.stamp == stamp && held.recalled.is_none(),
             Some(held) => {
                 // A lease is granted anew only while no other session is in the way: an earlier recall has nothing to say of it.
                 *held = Held { lease, stamp, recalled: None };
@@ -92,6 +93,21 @@ impl HeldLeases {
         }
     }
 
+    /// An inode was made here and the owner does not know it yet: nobody else can have a lease on it, so this session has the one to write, with a
+    /// stamp before all that the owner gives. The owner is told of it like of any other when it has changed, and may know it by then.
+    pub fn made(&mut self, ino: Ino) -> Grant {
+        let stamp = Stamp { epoch: self.epoch, number: 0 };
+        let held = self.held.entry(ino).or_insert(Held { lease: Lease::Write, stamp, recalled: None });
+        Grant { ino, lease: held.lease, stamp: held.stamp }
+    }
+
+    /// The lease to write on an inode, if it counts at `now`.
+    #[must_use]
+    pub fn to_write(&self, ino: Ino, now: Moment) -> Option<Grant> {
+        let stamp = self.stamp(ino).filter(|_| self.has(ino, Lease::Write, now))?;
+        Some(Grant { ino, lease: Lease::Write, stamp })
+    }
+
     /// Whether something may be answered, or kept back, under this lease at `now`.
     #[must_use]
     pub fn has(&self, ino: Ino, lease: Lease, now: Moment) -> bool {
@@ -100,6 +116,18 @@ impl HeldLeases {
                 let most = held.recalled.map_or(Some(held.lease), |keep| keep.min(Some(held.lease)));
                 most >= Some(lease)
             })
+    }
+
+    /// The last grant of a lease that is held or being given back.
+    #[must_use]
+    pub fn stamp(&self, ino: Ino) -> Option<Stamp> {
+        self.held.get(&ino).map(|held| held.stamp)
+    }
+
+    /// The lease that is held or being given back.
+    #[must_use]
+    pub fn lease(&self, ino: Ino) -> Option<Lease> {
+        self.held.get(&ino).map(|held| held.lease)
     }
 
     /// How long the kernel may keep what it is told of an inode at `now`: to the end of the session, nothing without a lease.
@@ -166,7 +194,8 @@ impl HeldLeases {
         self.epoch
     }
 
-    /// The owner of this epoch has granted these again, and no others. What is kept of inodes without a lease is to be dropped.
+    /// The owner of this epoch has granted these again, and no others but those that it does not know yet ([`HeldLeases::made`]). What is kept of inodes
+    /// without a lease is to be dropped.
     pub fn reclaimed(&mut self, epoch: Epoch, given: &[Grant]) {
         (self.epoch, self.valid_from) = (epoch, epoch);
         self.void.retain(|_, void| void.epoch >= epoch);
@@ -179,6 +208,13 @@ impl HeldLeases {
             let recalled = before.remove(ino).filter(|held| held.stamp >= *stamp);
             let held = recalled.unwrap_or(Held { lease: *lease, stamp: *stamp, recalled: None });
             self.held.insert(*ino, held);
+        }
+        for (ino, held) in before {
+            // Had its making been committed, there would be a row of the lease, and the owner would have given it.
+            if held.stamp.number == 0 && !self.held.contains_key(&ino) {
+                let stamp = Stamp { epoch, number: 0 };
+                self.held.insert(ino, Held { lease: Lease::Write, stamp, recalled: None });
+            }
         }
     }
 }
@@ -221,6 +257,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_made_here_is_held_until_the_owner_says_otherwise() {
+        let mut leases = none();
+        assert_eq!(leases.made(INO), Grant { ino: INO, lease: Lease::Write, stamp: stamp(0) });
+        assert!(leases.has(INO, Lease::Write, seconds(8)));
+        assert!(!leases.has(INO, Lease::Write, seconds(9)), "the session ends");
+        // Another owner takes over, which does not know it.
+        leases.made(Ino(6));
+        assert_eq!(leases.to_reclaim(Epoch(2)), [(INO, Lease::Write), (Ino(6), Lease::Write)]);
+        let known = Grant { ino: Ino(6), lease: Lease::Write, stamp: Stamp { epoch: Epoch(2), number: 3 } };
+        leases.reclaimed(Epoch(2), &[known]);
+        assert_eq!(leases.to_write(Ino(6), seconds(1)), Some(known));
+        assert_eq!(leases.stamp(INO), Some(Stamp { epoch: Epoch(2), number: 0 }));
+        // It is told of it, gives the lease, and recalls it; what it said first is late.
+        let given = Stamp { epoch: Epoch(2), number: 4 };
+        assert_eq!(leases.recall(INO, None, given), Recalled::GiveBack, "what was made is to be sent");
+        assert!(!leases.granted(Grant { ino: INO, lease: Lease::Write, stamp: given }));
+        assert_eq!(leases.returned(INO), Some((given, None)));
+        assert_eq!(leases.to_write(INO, seconds(1)), None);
+    }
+
+    #[test]
     fn a_recall_counts_at_once() {
         let mut leases = none();
         leases.granted(grant(INO, Lease::Write, 1));
@@ -260,6 +317,16 @@ mod tests {
             "and is not meant by an old recall"
         );
         assert!(leases.has(INO, Lease::Read, seconds(0)));
+    }
+
+    #[test]
+    fn an_answer_that_a_later_grant_overtook_is_not_kept() {
+        let mut leases = none();
+        assert_eq!(leases.recall(INO, None, stamp(4)), Recalled::NotHeld);
+        assert!(leases.granted(grant(INO, Lease::Read, 6)));
+        assert!(!leases.granted(grant(INO, Lease::Read, 4)), "somebody may have changed it since");
+        assert!(leases.granted(grant(INO, Lease::Read, 6)), "said again");
+        assert_eq!(leases.stamp(INO), Some(stamp(6)));
     }
 
     #[test]

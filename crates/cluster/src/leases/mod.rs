@@ -1,8 +1,8 @@
 //! Who may keep what of an inode, and which requests wait for that.
 //!
 //! Guarantees: a request runs only while no other session has a lease that it conflicts with and no conflicting request runs; requests that conflict run in
-//! the order of their arrival, so none waits for ever and no two wait for each other; a lease is not granted in the way of a request that waits. Relies on: a session that
-//! is recalled returns the lease, or ends.
+//! the order of their arrival, so none waits for ever and no two wait for each other; a lease to read is not granted in the way of a request that waits, and one to
+//! write, whose session had its turn, is recalled at once. Relies on: a session that is recalled returns the lease, or ends.
 //!
 //! By a request that names only inodes on which its session has a lease to write, the session sends what it kept back: it runs before those that wait
 //! for that lease, or none of them ever would.
@@ -199,10 +199,18 @@ impl LeaseTable {
     #[must_use]
     pub fn done(&mut self, id: RequestId, wishes: &[(Ino, Lease)]) -> (Vec<Grant>, Vec<Effect>) {
         let Some(request) = self.requests.remove(&id) else { return (Vec::new(), Vec::new()) };
-        let inos = self.leave_queues(id, &request);
-        let granted =
+        let mut inos = self.leave_queues(id, &request);
+        let granted: Vec<Grant> =
             wishes.iter().filter_map(|(ino, lease)| self.grant(request.session, *ino, *lease)).collect();
+        // A lease that was given anew is recalled anew, if somebody waits; also one on an inode that the request did not need.
+        inos.extend(granted.iter().map(|grant| grant.ino));
         (granted, self.settle(&inos))
+    }
+
+    /// Gives a session the lease to write on an inode that its request, which runs, has just made: nobody else can know it, not even a session of the former
+    /// owner that has yet to reclaim.
+    pub fn made(&mut self, session: SessionId, ino: Ino) -> Grant {
+        self.put(session, ino, Lease::Write)
     }
 
     /// Puts a request that runs back to the end of the order, with other needs.
@@ -330,6 +338,12 @@ impl LeaseTable {
         !self.unreclaimed.is_empty()
     }
 
+    /// Whether a request was taken in and is not done, and its session has not ended before it ran.
+    #[must_use]
+    pub fn has_request(&self, id: RequestId) -> bool {
+        self.requests.contains_key(&id)
+    }
+
     /// Requests that were taken in and are not done.
     #[must_use]
     pub fn requests(&self) -> usize {
@@ -352,8 +366,15 @@ impl LeaseTable {
         let requests = &self.requests;
         let of_other = |id: &RequestId| requests.get(id).is_some_and(|request| request.session != session);
         let in_the_way = self.nodes.get(&ino).is_some_and(|node| {
+            // Where the right to write could be had only while nobody waits, those who take it from each other would never get it. Whoever waits recalls it at once.
+            let yields = lease == Lease::Read;
             node.forbids(session, lease)
-                || node.queue.iter().any(|(id, access)| of_other(id) && access.conflicts_with(lease.access()))
+                || yields && node.is_recalled(session)
+                || yields
+                    && node
+                        .queue
+                        .iter()
+                        .any(|(id, access)| of_other(id) && access.conflicts_with(lease.access()))
         });
         (!in_the_way).then(|| self.put(session, ino, lease))
     }

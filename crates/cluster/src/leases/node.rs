@@ -44,6 +44,11 @@ impl Node {
         others.all(|holder| Some(holder.lease) <= access.leaves())
     }
 
+    /// Whether a session was told to return some of its lease, and has not yet.
+    pub(super) fn is_recalled(&self, session: SessionId) -> bool {
+        self.holder(session).is_some_and(|holder| holder.told.is_some())
+    }
+
     /// Gives a lease; returns the stronger of this one and what the session had.
     pub(super) fn put(&mut self, session: SessionId, lease: Lease, stamp: Stamp) -> Lease {
         match self.holders.iter_mut().find(|holder| holder.session == session) {

@@ -112,6 +112,17 @@ fn two_that_recall_each_other_both_get_on() {
 }
 
 #[test]
+fn a_lease_to_write_is_given_in_turn_though_others_wait() {
+    let mut table = LeaseTable::new(Epoch(1));
+    assert_eq!(table.arrive(RequestId(1), A, &[writes(FILE)]), [runs(1)]);
+    assert_eq!(table.arrive(RequestId(2), B, &[writes(FILE)]), []);
+    let (given, effects) = table.done(RequestId(1), &[(FILE, Lease::Write)]);
+    let stamp = given[0].stamp;
+    assert_eq!(effects, [Effect::Recall { session: A, ino: FILE, keep: None, stamp }]);
+    assert_eq!(table.returned(A, FILE, stamp, None), [runs(2)]);
+}
+
+#[test]
 fn a_request_that_needs_more_begins_again() {
     let mut table = LeaseTable::new(Epoch(1));
     assert_eq!(table.arrive(RequestId(1), A, &[reads(DIR)]), [runs(1)]);
@@ -192,4 +203,31 @@ fn the_rows_of_leases_to_write_follow_the_leases() {
     assert_eq!(table.take_write_changes(), [(B, DIR, false)]);
     let _ = table.returned(B, DIR, given[0].stamp, None);
     assert_eq!(table.take_write_changes(), []);
+}
+
+/// A listing tells of many inodes that it does not need, and would give leases on them anew.
+#[test]
+fn a_lease_that_is_recalled_is_not_renewed_by_the_way() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let stamp = give(&mut table, 1, A, FILE, Lease::Write);
+    let down = Effect::Recall { session: A, ino: FILE, keep: Some(Lease::Read), stamp };
+    assert_eq!(table.arrive(RequestId(2), B, &[reads(FILE)]), [down]);
+    assert_eq!(table.arrive(RequestId(3), A, &[reads(DIR)]), [runs(3)]);
+    let (given, effects) = table.done(RequestId(3), &[(FILE, Lease::Read)]);
+    assert_eq!((given, effects), (vec![], vec![]));
+    assert_eq!(table.returned(A, FILE, stamp, Some(Lease::Read)), [runs(2)]);
+}
+
+#[test]
+fn a_lease_to_write_that_is_given_anew_is_recalled_anew() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let stamp = give(&mut table, 1, A, FILE, Lease::Read);
+    assert_eq!(table.arrive(RequestId(2), A, &[reads(DIR)]), [runs(2)]);
+    let recall = |stamp| Effect::Recall { session: A, ino: FILE, keep: None, stamp };
+    assert_eq!(table.arrive(RequestId(3), B, &[writes(FILE)]), [recall(stamp)]);
+    let (given, effects) = table.done(RequestId(2), &[(FILE, Lease::Write)]);
+    assert_eq!(effects, [recall(given[0].stamp)]);
+    // What it returned was the former one.
+    assert_eq!(table.returned(A, FILE, stamp, None), []);
+    assert_eq!(table.returned(A, FILE, given[0].stamp, None), [runs(3)]);
 }
