@@ -12,21 +12,13 @@ use forebay_types::{
     Compression, Ino,
     limits::{INLINE_MAX, STREAM_WRITE_MIN, file_size_max},
 };
+use forebay_vfs::Whence;
 use parking_lot::RwLockReadGuard;
 
 use crate::{Volume, error::VolumeError};
 
 /// Bytes that are copied, not shared, by one call.
 const COPY_MAX: u64 = 1 << 20;
-
-/// What [`Volume::seek`] looks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whence {
-    /// Data (`SEEK_DATA`).
-    Data,
-    /// A hole; the end of the file is one (`SEEK_HOLE`).
-    Hole,
-}
 
 impl Volume {
     /// Writes all of `data` at `offset`. When it returns, every later read sees it; [`Volume::sync`] makes it durable.

@@ -17,6 +17,7 @@ mod create;
 mod data_lock;
 mod error;
 mod file;
+mod files;
 pub mod fsck;
 mod journal_log;
 mod open;
@@ -38,17 +39,16 @@ use forebay_format::RunSealer;
 use forebay_meta::{EmbeddedEngine, Namespace};
 use forebay_object::ObjectStore;
 use forebay_types::{Epoch, Ino, SubvolumeId};
+pub use forebay_vfs::{Space, Whence};
 
 pub use assembled::{ASSEMBLED_MIN, AssembledLease, AssembledStatus, PlainFile};
 pub use caches::CacheCounts;
 pub use config::{FORMAT, VolumeConfig, VolumePaths};
 pub use create::{CreateOptions, create};
 pub use error::VolumeError;
-pub use file::Whence;
+pub use forebay_data::{ReadPiece, ReadPieces};
 pub use open::OpenOptions;
-pub use read::{ReadPiece, ReadPieces};
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
-pub use space::Space;
 pub use status::{Activity, BucketStatus, CacheStatus, Status};
 pub use upkeep::{Drain, Leaked, SHIP_INTERVAL};
 

@@ -20,6 +20,7 @@ use forebay_format::{
 };
 use forebay_meta::{EmbeddedEngine, Engine, MetaError, Namespace};
 use forebay_object::{Backend, ObjectStore, StoreUrl};
+use forebay_reading::ObjectReader;
 use forebay_types::{Encryption, Epoch, Ino, SegmentId, Sequence, SubvolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{FlockOperation, flock};
@@ -31,7 +32,7 @@ use crate::{
     data_lock::DataLocks,
     error::{VolumeError, io_error},
     journal_log::JournalLog,
-    remote::{self, Fence, ObjectReader, Opening, Outbox, Remote, Restored, StoredAt, Successor},
+    remote::{self, Fence, Opening, Outbox, Remote, Restored, StoredAt, Successor},
     source::Source,
     upkeep::Upkeep,
 };
@@ -259,7 +260,8 @@ fn objects(
         (None, _) | (_, 0) => ObjectReader::uncached(store),
         (Some(_), size) => {
             let dir = options.cache_dir.clone().unwrap_or_else(|| paths.cache());
-            ObjectReader::cached(store, config.id, &dir, size)?
+            ObjectReader::cached(store, config.id, &dir, size)
+                .map_err(|error| VolumeError::Option(error.to_string()))?
         }
     })
 }

@@ -10,6 +10,7 @@ use std::{
 use forebay_format::row::{ObjectRef, SegmentKind, SegmentState};
 use forebay_meta::EmbeddedEngine;
 use forebay_object::{Backend, ErrorKind, ObjectStore, StoreUrl};
+use forebay_reading::{DATA, object_key, parse_key};
 use forebay_types::{Encryption, Epoch, Sequence, VolumeId};
 use rustc_hash::FxHashSet;
 
@@ -19,7 +20,6 @@ use crate::{
     error::{VolumeError, io_error},
     open::{Takeover, keys, write_epoch},
     remote::{self, CONFIG, OWNER, Owner, Remote, Successor},
-    source::{DATA, object_key, parse_key},
 };
 
 /// How a volume is brought back.

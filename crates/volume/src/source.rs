@@ -6,27 +6,10 @@ use bytes::Bytes;
 use forebay_data::{Access, DataError, Journal, SegmentSource, SourceError, Streams};
 use forebay_format::row::ObjectRef;
 use forebay_meta::Namespace;
-use forebay_types::{Epoch, ObjectId, SegmentId};
+use forebay_reading::ObjectReader;
+use forebay_types::SegmentId;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-
-use crate::remote::ObjectReader;
-
-/// What the keys of all objects of data begin with.
-pub(crate) const DATA: &str = "data";
-
-/// The key of an object of data in the store.
-pub(crate) fn object_key(object: ObjectRef) -> String {
-    format!("{DATA}/{:02x}/{:08x}-{:016x}", object.id.0 & 0xff, object.epoch.0, object.id.0)
-}
-
-/// The object of data that has a key, if one can have it.
-pub(crate) fn parse_key(key: &str) -> Option<ObjectRef> {
-    let (epoch, id) = key.rsplit('/').next()?.split_once('-')?;
-    let epoch = Epoch(u64::from_str_radix(epoch, 16).ok()?);
-    let object = ObjectRef { epoch, id: ObjectId(u64::from_str_radix(id, 16).ok()?) };
-    (object_key(object) == key).then_some(object)
-}
 
 /// Where a stored segment is: the object, its length, and where in it the segment starts.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! How much room there is.
 
 use forebay_types::limits::NAME_MAX;
+use forebay_vfs::Space;
 use rustix::fs::statvfs;
 
 use crate::{
@@ -13,25 +14,6 @@ const BUCKET_BYTES: u64 = 1 << 60;
 const BLOCK: u64 = 4096;
 /// Inodes that a volume is said to have room for: their numbers do not run out.
 const FILES: u64 = 1 << 40;
-
-/// Room in a volume, as statvfs(3) gives it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Space {
-    /// Bytes of a block of this account.
-    pub block_size: u32,
-    /// All blocks.
-    pub blocks: u64,
-    /// Free ones.
-    pub free: u64,
-    /// Free ones for anybody but root.
-    pub available: u64,
-    /// All inodes.
-    pub files: u64,
-    /// Free ones.
-    pub files_free: u64,
-    /// Longest name.
-    pub name_max: u32,
-}
 
 impl Volume {
     /// How much room there is: on the local disk where the data rests there, else as much as a bucket may take.

@@ -5,13 +5,14 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use forebay_data::ReadPiece;
 use forebay_types::{FileKind, Ino};
 
 use super::{
     Assembled, PlainFile, count,
     plain::{Checked, PIECE},
 };
-use crate::{Volume, error::VolumeError, error::io_error, read::ReadPiece};
+use crate::{Volume, error::VolumeError, error::io_error};
 
 /// Where the scrub is.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,10 +5,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use forebay_data::ReadPiece;
 use forebay_types::Ino;
 
 use super::{Assembled, count, plain::PlainFile};
-use crate::{Volume, error::VolumeError, error::io_error, read::ReadPiece};
+use crate::{Volume, error::VolumeError, error::io_error};
 
 /// A change that is under way; made before the volume is touched, under the inode's data lock, which is held until it is done.
 #[derive(Debug)]

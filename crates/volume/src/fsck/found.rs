@@ -10,7 +10,7 @@ use super::{
     image::{Overlay, View},
     report::{Counts, Finding, Severity},
 };
-use crate::source::object_key;
+use forebay_reading::object_key;
 
 /// A change of a file or an object that repair makes besides the rows.
 #[derive(Clone, PartialEq, Eq, Debug)]

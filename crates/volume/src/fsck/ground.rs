@@ -17,12 +17,12 @@ use forebay_format::{
     stream::{self, STREAM_HEAD_LEN},
 };
 use forebay_object::{Backend, ErrorKind, ObjectStore};
+use forebay_reading::{DATA, object_key, parse_key};
 use forebay_types::{Epoch, SegmentId};
 
 use crate::{
     Volume, VolumeConfig, VolumePaths,
     error::{VolumeError, io_error},
-    source::{DATA, object_key, parse_key},
 };
 
 /// A file of the staging directory.

@@ -21,6 +21,7 @@ use forebay_format::{
 };
 use forebay_meta::{Batch, EmbeddedEngine, Engine, Outcome};
 use forebay_object::Backend;
+use forebay_reading::object_key;
 use forebay_types::SegmentId;
 
 use super::{
@@ -33,7 +34,6 @@ use super::{
 use crate::{
     OpenOptions, Volume,
     error::{VolumeError, io_error},
-    source::object_key,
 };
 
 /// What a segment is said to have in use besides what it has, until the record that repairs it comes: so nothing takes it for dead.

@@ -10,7 +10,7 @@ use forebay_format::{
         ObjectRef, Row, SegmentRow, SubvolumeRow, TOMBSTONE,
     },
     run::RunForm,
-    shared_row::{FenceRow, RetryRow, SessionRow},
+    shared_row::{FenceRow, LocksRow, NumbersRow, RetryRow, SessionRow},
 };
 use forebay_types::{Epoch, Generation, Ino, ObjectId, SegmentId, SubvolumeId};
 
@@ -115,7 +115,9 @@ impl Tables {
             Key::Fence => FenceRow::decode(value).map(drop),
             Key::Session(_) => SessionRow::decode(value).map(drop),
             Key::Retry(..) => RetryRow::decode(value).map(drop),
-            Key::WriteLease(..) => Ok(()),
+            Key::WriteLease(..) | Key::Open(..) => Ok(()),
+            Key::Numbers(_) => NumbersRow::decode(value).map(drop),
+            Key::Locks(..) => LocksRow::decode(value).map(drop),
         };
         if let Err(error) = wrong {
             let message = format!("a row of the volume cannot be read ({error})");

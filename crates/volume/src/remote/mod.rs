@@ -10,12 +10,10 @@
 mod base;
 mod chunk;
 mod container;
-mod files;
 mod names;
 mod outbox;
 mod owner;
 mod publish;
-mod reader;
 mod restore;
 mod ship;
 
@@ -40,7 +38,6 @@ pub(crate) use names::{CONFIG, OWNER};
 pub(crate) use outbox::Outbox;
 pub(crate) use owner::{Fence, Owner, Successor, claim, take, taken_over};
 pub(crate) use publish::Held;
-pub(crate) use reader::ObjectReader;
 pub(crate) use restore::{Restored, restore, try_keys};
 
 use crate::error::VolumeError;

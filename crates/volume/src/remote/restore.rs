@@ -17,6 +17,7 @@ use forebay_format::{
 };
 use forebay_meta::{Batch, Engine, Namespace};
 use forebay_object::{Backend, ErrorKind, ObjectStore};
+use forebay_reading::object_key;
 use forebay_types::{Epoch, SegmentId, Sequence, VolumeId};
 use rustc_hash::FxHashMap;
 
@@ -31,7 +32,6 @@ use super::{
 use crate::{
     VolumePaths,
     error::{VolumeError, io_error},
-    source::object_key,
 };
 
 /// How often an object whose bytes do not check is read.

@@ -8,10 +8,11 @@ use forebay_format::{
 };
 use forebay_meta::{Candidate, Holding};
 use forebay_object::Backend;
+use forebay_reading::object_key;
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
 
-use crate::{Volume, error::VolumeError, source::object_key};
+use crate::{Volume, error::VolumeError};
 
 /// Garbage below this many bytes, and below a quarter of what is stored, is left alone.
 const GARBAGE_MIN: u64 = 32 << 20;

@@ -18,13 +18,10 @@ use std::time::{Duration, Instant};
 use forebay_format::row::ObjectRef;
 use forebay_meta::Candidate;
 use forebay_object::{Backend, ErrorKind};
+use forebay_reading::{DATA, object_key, parse_key};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Volume,
-    error::VolumeError,
-    source::{DATA, object_key, parse_key},
-};
+use crate::{Volume, error::VolumeError};
 
 /// When the first search of an opening begins by itself, and how long after one was complete the next does.
 const FIRST_AFTER: Duration = Duration::from_mins(20);

@@ -6,12 +6,12 @@ use forebay_data::{DataError, SealedSegment, combine};
 use forebay_env::durable::Point;
 use forebay_format::row::{ObjectRef, SegmentKind, SegmentRow, SegmentState};
 use forebay_object::Backend;
+use forebay_reading::object_key;
 use forebay_types::SegmentId;
 
 use crate::{
     Volume,
     error::{VolumeError, io_error},
-    source::object_key,
 };
 
 /// Bytes of segments that are worth an object.

@@ -6,7 +6,7 @@
 use std::{fmt, ops::Range, path::Path};
 
 use bytes::Bytes;
-use forebay_cache::{CacheOptions, CacheStats, DiskCache, Fetch, Hint, ObjectKey, ReadError};
+use forebay_cache::{CacheError, CacheOptions, CacheStats, DiskCache, Fetch, Hint, ObjectKey, ReadError};
 use forebay_data::{Access, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience, StoreUrl};
@@ -14,14 +14,13 @@ use forebay_types::{SegmentId, VolumeId};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-use super::files::ObjectFiles;
-use crate::{error::VolumeError, source::object_key};
+use crate::{files::ObjectFiles, key::object_key};
 
 /// How far a reader of a local directory is read ahead of, in bytes: enough to keep a disk busy; more would only fill the page cache.
 const LOCAL_WINDOW: u64 = 8 << 20;
 
 /// Reads ranges of objects.
-pub(crate) struct ObjectReader {
+pub struct ObjectReader {
     store: ObjectStore,
     via: Via,
 }
@@ -76,12 +75,14 @@ fn cache_key(object: ObjectRef) -> ObjectKey {
 
 impl ObjectReader {
     /// Reads from the store each time.
-    pub(crate) fn uncached(store: &ObjectStore) -> ObjectReader {
+    #[must_use]
+    pub fn uncached(store: &ObjectStore) -> ObjectReader {
         ObjectReader { store: store.patient(Patience::Quick), via: Via::Nothing }
     }
 
     /// Reads from the files of a store that is a directory; as [`ObjectReader::uncached`] where it is none.
-    pub(crate) fn by_files(store: &ObjectStore) -> ObjectReader {
+    #[must_use]
+    pub fn by_files(store: &ObjectStore) -> ObjectReader {
         let via = match store.url() {
             StoreUrl::File(root) => Via::Files(ObjectFiles::new(root.clone())),
             _ => Via::Nothing,
@@ -92,24 +93,37 @@ impl ObjectReader {
     /// Reads through the cache in `dir`, of at most `capacity` bytes.
     ///
     /// # Errors
-    /// [`VolumeError::Option`] where the directory cannot be a cache.
-    pub(crate) fn cached(
+    /// [`CacheError`] where the directory cannot be a cache.
+    pub fn cached(
         store: &ObjectStore,
         volume: VolumeId,
         dir: &Path,
         capacity: u64,
-    ) -> Result<ObjectReader, VolumeError> {
+    ) -> Result<ObjectReader, CacheError> {
         let store = store.patient(Patience::Quick);
-        let cache = DiskCache::open(dir, volume, capacity, FromStore(store.clone()), CacheOptions::default())
-            .map_err(|error| VolumeError::Option(error.to_string()))?;
-        Ok(ObjectReader {
-            store,
-            via: Via::Cache(Cached { cache, lens: RwLock::default(), asking: Default::default() }),
-        })
+        let fetch = FromStore(store.clone());
+        let cache = DiskCache::open(dir, volume, capacity, fetch, CacheOptions::default())?;
+        Ok(ObjectReader::over(store, cache))
+    }
+
+    /// Reads through a cache of at most `capacity` bytes in memory.
+    ///
+    /// # Errors
+    /// [`CacheError`] where its threads cannot be started.
+    pub fn in_memory(store: &ObjectStore, capacity: u64) -> Result<ObjectReader, CacheError> {
+        let store = store.patient(Patience::Quick);
+        let cache = DiskCache::memory(capacity, FromStore(store.clone()), CacheOptions::default())?;
+        Ok(ObjectReader::over(store, cache))
+    }
+
+    fn over(store: ObjectStore, cache: DiskCache<FromStore>) -> ObjectReader {
+        let cached = Cached { cache, lens: RwLock::default(), asking: Default::default() };
+        ObjectReader { store, via: Via::Cache(cached) }
     }
 
     /// How far a sequential reader should be read ahead of, in bytes; 0: not at all.
-    pub(crate) fn read_ahead_limit(&self) -> u64 {
+    #[must_use]
+    pub fn read_ahead_limit(&self) -> u64 {
         match &self.via {
             Via::Nothing => 0,
             Via::Files(_) => LOCAL_WINDOW,
@@ -125,7 +139,10 @@ impl ObjectReader {
     }
 
     /// Fills `out` with bytes of an object, for a segment that is in it. Returns how many came: fewer only where the object has no more.
-    pub(crate) fn read(
+    ///
+    /// # Errors
+    /// [`SourceError`]; `out` may then have bytes that mean nothing.
+    pub fn read(
         &self,
         segment: SegmentId,
         object: ObjectRef,
@@ -150,12 +167,16 @@ impl ObjectReader {
     }
 
     /// Whether [`ObjectReader::share`] ever gives anything.
-    pub(crate) fn shares(&self) -> bool {
+    #[must_use]
+    pub fn shares(&self) -> bool {
         self.in_cache().is_some()
     }
 
     /// Bytes of an object as the cache has them in memory; fewer only where the object has no more. `None` where there is no cache.
-    pub(crate) fn share(
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    pub fn share(
         &self,
         segment: SegmentId,
         object: ObjectRef,
@@ -196,7 +217,7 @@ impl ObjectReader {
     }
 
     /// Has bytes of an object brought near, without waiting for them.
-    pub(crate) fn prefetch(&self, object: ObjectRef, offset: u64, len: u64) {
+    pub fn prefetch(&self, object: ObjectRef, offset: u64, len: u64) {
         match &self.via {
             Via::Nothing => {}
             Via::Files(files) => files.prefetch(object, offset, len),
@@ -224,14 +245,14 @@ impl ObjectReader {
     }
 
     /// Says that bytes that were read are not what was written.
-    pub(crate) fn distrust(&self, object: ObjectRef, offset: u64, len: u32) {
+    pub fn distrust(&self, object: ObjectRef, offset: u64, len: u32) {
         if let Some(cached) = self.in_cache() {
             cached.cache.distrust(cache_key(object), offset, u64::from(len));
         }
     }
 
     /// Says that an object was put from the file at `path`: who wrote it is likely to read it.
-    pub(crate) fn uploaded(&self, object: ObjectRef, path: &Path) {
+    pub fn uploaded(&self, object: ObjectRef, path: &Path) {
         let Some(cached) = self.in_cache() else { return };
         if let Ok(about) = path.metadata() {
             cached.lens.write().insert(object, about.len());
@@ -241,8 +262,16 @@ impl ObjectReader {
         }
     }
 
+    /// Says that an object of these bytes was put, from memory.
+    pub fn uploaded_bytes(&self, object: ObjectRef, bytes: &[u8]) {
+        let Some(cached) = self.in_cache() else { return };
+        let len = bytes.len() as u64;
+        cached.lens.write().insert(object, len);
+        cached.cache.insert(cache_key(object), len, 0, bytes);
+    }
+
     /// Says that an object was deleted.
-    pub(crate) fn deleted(&self, object: ObjectRef) {
+    pub fn deleted(&self, object: ObjectRef) {
         match &self.via {
             Via::Nothing => {}
             Via::Files(files) => files.forget(object),
@@ -254,14 +283,15 @@ impl ObjectReader {
     }
 
     /// Drops all that the cache holds.
-    pub(crate) fn empty_cache(&self) {
+    pub fn empty_cache(&self) {
         if let Some(cached) = self.in_cache() {
             cached.cache.empty();
         }
     }
 
     /// What the cache holds and has done; `None` where there is none.
-    pub(crate) fn stats(&self) -> Option<CacheStats> {
+    #[must_use]
+    pub fn stats(&self) -> Option<CacheStats> {
         self.in_cache().map(|cached| cached.cache.stats())
     }
 }

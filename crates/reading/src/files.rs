@@ -7,21 +7,21 @@ use forebay_format::row::ObjectRef;
 use quick_cache::sync::Cache;
 use rustix::fs::{Advice, fadvise};
 
-use crate::source::object_key;
+use crate::key::object_key;
 
 /// Files that are kept open.
 const OPEN_MAX: usize = 256;
 
 /// The files of objects, open as long as they are read often enough.
 #[derive(Debug)]
-pub(super) struct ObjectFiles {
+pub(crate) struct ObjectFiles {
     root: PathBuf,
     open: Cache<ObjectRef, Arc<File>>,
 }
 
 impl ObjectFiles {
     /// Those below `root`.
-    pub(super) fn new(root: PathBuf) -> ObjectFiles {
+    pub(crate) fn new(root: PathBuf) -> ObjectFiles {
         ObjectFiles { root, open: Cache::new(OPEN_MAX) }
     }
 
@@ -40,7 +40,7 @@ impl ObjectFiles {
     }
 
     /// Fills `out` from byte `offset` of an object. False: that failed, the store can say why.
-    pub(super) fn read(&self, object: ObjectRef, offset: u64, out: &mut [u8]) -> bool {
+    pub(crate) fn read(&self, object: ObjectRef, offset: u64, out: &mut [u8]) -> bool {
         let Some(file) = self.file(object) else { return false };
         let read = std::os::unix::fs::FileExt::read_exact_at(&*file, out, offset).is_ok();
         if !read {
@@ -50,7 +50,7 @@ impl ObjectFiles {
     }
 
     /// Has the kernel read a range that will be wanted soon.
-    pub(super) fn prefetch(&self, object: ObjectRef, offset: u64, len: u64) {
+    pub(crate) fn prefetch(&self, object: ObjectRef, offset: u64, len: u64) {
         if let Some(file) = self.file(object) {
             // Advice only: who reads the bytes later waits for them, or is told why not.
             let _ = fadvise(&*file, offset, std::num::NonZeroU64::new(len), Advice::WillNeed);
@@ -58,7 +58,7 @@ impl ObjectFiles {
     }
 
     /// The object was deleted.
-    pub(super) fn forget(&self, object: ObjectRef) {
+    pub(crate) fn forget(&self, object: ObjectRef) {
         self.open.remove(&object);
     }
 }

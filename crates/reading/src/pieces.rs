@@ -1,0 +1,104 @@
+//! Files by what they consist of: pieces put together, and those fetched ahead that are likely to be wanted.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use forebay_cache::Pattern;
+use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, RunReader, SegmentSource};
+use forebay_meta::{Piece, PieceSource};
+use forebay_types::SegmentId;
+
+/// Holes of at least this many bytes are told as such instead of being filled in.
+const HOLE_MIN: u64 = 64 << 10;
+/// Files of at most this many bytes are small: who reads one is likely to read its neighbours, which lie beside it.
+pub const SMALL_FILE: u64 = 256 << 10;
+/// Runs of at most this many stored bytes are fetched ahead whole, together with those that lie at most [`GAP_MAX`] bytes behind them.
+const SMALL_RUN: u32 = 256 << 10;
+const GAP_MAX: u64 = 64 << 10;
+
+/// What a reader that goes on like this will do next.
+#[must_use]
+pub fn access_of(pattern: Pattern) -> Access {
+    match pattern {
+        Pattern::Start => Access::Nearby,
+        Pattern::Sequential => Access::Sequential,
+        Pattern::Strided | Pattern::Random => Access::Random,
+    }
+}
+
+/// The bytes of pieces, verified.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn read_pieces(reader: &RunReader, pieces: &[Piece], access: Access) -> Result<ReadPieces, ReadError> {
+    let is_gap = |piece: &Piece| piece.source == PieceSource::Hole && piece.len >= HOLE_MIN;
+    let mut out = ReadPieces::new();
+    for group in pieces.chunk_by(|one, two| !is_gap(one) && !is_gap(two)) {
+        out.push(match group {
+            [gap] if is_gap(gap) => ReadPiece::Zeros(gap.len as usize),
+            [Piece { source: PieceSource::Extent(extent), len, .. }] => {
+                ReadPiece::Bytes(reader.read_bytes(extent, 0, *len as u32, access)?)
+            }
+            group => ReadPiece::Bytes(read_together(reader, group, access)?),
+        });
+    }
+    Ok(out)
+}
+
+/// Pieces in one buffer.
+fn read_together(reader: &RunReader, pieces: &[Piece], access: Access) -> Result<Bytes, ReadError> {
+    let total: u64 = pieces.iter().map(|piece| piece.len).sum();
+    let mut buffer = reader.buffer(total as usize);
+    read_into(reader, pieces, &mut buffer, access)?;
+    Ok(buffer.freeze())
+}
+
+/// The bytes of pieces, written to `out`, which has as many as they have together.
+///
+/// # Errors
+/// [`ReadError`]; `out` may then have bytes that mean nothing.
+pub fn read_into(
+    reader: &RunReader,
+    pieces: &[Piece],
+    out: &mut [u8],
+    access: Access,
+) -> Result<(), ReadError> {
+    let mut rest = out;
+    for piece in pieces {
+        let (out, after) = rest.split_at_mut(piece.len as usize);
+        match &piece.source {
+            PieceSource::Hole => out.fill(0),
+            PieceSource::Inline(data) => out.copy_from_slice(data),
+            PieceSource::Extent(extent) => reader.read_into(extent, 0, out, access)?,
+        }
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Has the stored bytes of pieces brought near, without waiting: small runs that lie side by side together.
+pub fn fetch_ahead(reader: &RunReader, source: &dyn SegmentSource, pieces: &[Piece]) {
+    let mut beside: Option<(SegmentId, Range<u64>)> = None;
+    let fetch = |(segment, range): (SegmentId, Range<u64>)| {
+        let len = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        source.prefetch(segment, range.start, len);
+    };
+    for piece in pieces {
+        let PieceSource::Extent(extent) = &piece.source else { continue };
+        if extent.stored_len > SMALL_RUN {
+            reader.prefetch(extent, 0, piece.len as u32);
+            continue;
+        }
+        let run = extent.run_offset..extent.run_offset.saturating_add(u64::from(extent.stored_len));
+        match &mut beside {
+            Some((segment, range))
+                if *segment == extent.segment
+                    && (range.start..range.end.saturating_add(GAP_MAX)).contains(&run.start) =>
+            {
+                range.end = range.end.max(run.end);
+            }
+            _ => beside.replace((extent.segment, run)).into_iter().for_each(fetch),
+        }
+    }
+    beside.into_iter().for_each(fetch);
+}
