@@ -12,6 +12,7 @@ const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
 const STORE: u32 = 4;
 const DELETE: u32 = 6;
+const INC_EPOCH: u32 = 8;
 const EXPIRE_ONLY: u32 = 1;
 
 /// Drops or fills what the kernel has cached of a mount. Cheap to clone; does not keep the mount's connection open.
@@ -34,11 +35,22 @@ impl Notifier {
     /// Drops an inode's attributes, and its cached pages from byte `offset` on: `len` bytes, 0 for all to the end. A
     /// negative `offset` drops attributes only.
     pub fn inval_inode(&self, ino: u64, offset: i64, len: i64) -> Result<(), Errno> {
-        let mut args = Vec::with_capacity(24);
-        put_u64(&mut args, ino);
-        put_u64(&mut args, offset as u64);
-        put_u64(&mut args, len as u64);
-        self.send(INVAL_INODE, &args, &[&[]])
+        self.send(INVAL_INODE, &inode_args(ino, offset, len), &[&[]])
+    }
+
+    /// As [`Notifier::inval_inode`]. False: the kernel knows no such inode. It may learn of it at any moment by an answer that is on its way.
+    pub fn drop_inode(&self, ino: u64, offset: i64, len: i64) -> Result<bool, Errno> {
+        match self.write(INVAL_INODE, &inode_args(ino, offset, len), &[&[]]) {
+            Err(Errno::ENOENT) => Ok(false),
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Has the kernel ask again for every name of the mount, whatever lifetime it has, missing ones too. Takes no lock of a directory, so an operation
+    /// that is under way does not matter; the answer to one that was asked for before counts as old. `EINVAL` where the kernel cannot (before
+    /// Linux 6.16, minor version 44).
+    pub fn inc_epoch(&self) -> Result<(), Errno> {
+        self.write(INC_EPOCH, &[], &[])
     }
 
     /// Drops a name. Waits while the parent directory is busy.
@@ -104,4 +116,12 @@ impl Notifier {
             other => other.map_err(Errno::from),
         }
     }
+}
+
+fn inode_args(ino: u64, offset: i64, len: i64) -> Vec<u8> {
+    let mut args = Vec::with_capacity(24);
+    put_u64(&mut args, ino);
+    put_u64(&mut args, offset as u64);
+    put_u64(&mut args, len as u64);
+    args
 }

@@ -105,6 +105,15 @@ fn work(dir: &Path, number: usize, done: &AtomicBool) -> usize {
     rounds
 }
 
+/// Tells workers to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn nobody_notices(hand_over: bool) {
     let (mounted, turns) = mounted(NullFs::new(NullConfig::default()), hand_over);
     let done = AtomicBool::new(false);
@@ -117,11 +126,13 @@ fn nobody_notices(hand_over: bool) {
                 })
             })
             .collect();
+        // Also when a pause fails: otherwise the workers would be waited for, and they for this.
+        let stop = Stop(&done);
         for _ in 0..PAUSES {
             turns.next(&mounted);
             std::thread::sleep(Duration::from_millis(10));
         }
-        done.store(true, Ordering::SeqCst);
+        drop(stop);
         assert!(workers.into_iter().all(|worker| worker.join().unwrap() > 0));
     });
     mounted.finish();

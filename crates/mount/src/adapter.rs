@@ -10,7 +10,7 @@ use forebay_fuse::{
     },
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
-use forebay_vfs::{Fallocate, Kill, LockKeeper, Open, ReadPiece, RenameMode, SetXattr, VfsError, Whence};
+use forebay_vfs::{Kill, LockKeeper, Open, ReadPiece, RenameMode, SetXattr, VfsError, Whence};
 
 use crate::{
     convert::{self, ino, mode_bits},
@@ -39,7 +39,10 @@ fn kills(req: &Request) -> bool {
 }
 
 impl Filesystem for VolumeFs {
-    fn init(&self, _offer: &KernelOffer) -> Result<InitConfig> {
+    fn init(&self, offer: &KernelOffer) -> Result<InitConfig> {
+        if let Some(recalls) = &self.recalls {
+            recalls.kernel_is(offer.minor);
+        }
         let plain = InitConfig::default();
         let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
         // A default ACL replaces the umask, which the kernel then must not apply.
@@ -53,7 +56,7 @@ impl Filesystem for VolumeFs {
             | Capabilities::HANDLE_KILLPRIV_V2
             | Capabilities::DO_READDIRPLUS
             | Capabilities::CACHE_SYMLINKS
-            | Capabilities::EXPLICIT_INVAL_DATA;
+            | self.page_capabilities();
         match self.passthrough.as_ref().map_or(Capabilities::NONE, |through| through.wish()) {
             Capabilities::NONE => Ok(InitConfig { capabilities, ..plain }),
             wish => Ok(InitConfig { capabilities: capabilities | wish, max_stack_depth: 1, ..plain }),
@@ -67,6 +70,9 @@ impl Filesystem for VolumeFs {
 
     fn destroy(&self) {
         self.notices.end();
+        if let Some(recalls) = &self.recalls {
+            recalls.end();
+        }
         if let Some(through) = &self.passthrough {
             through.ended();
         }
@@ -82,10 +88,11 @@ impl Filesystem for VolumeFs {
     }
 
     fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
+        let since = self.moment();
         match self.vfs.lookup(ino(parent), name) {
-            Ok(attr) if name == b"." => Ok(self.same_entry(parent, &attr)),
-            Ok(attr) => Ok(self.entry(&attr)),
-            Err(VfsError::NotFound) => Ok(Entry::negative(self.lifetimes.entry)),
+            Ok(attr) if name == b"." => Ok(self.same_entry((since, parent), &attr)),
+            Ok(attr) => Ok(self.entry((since, parent), &attr)),
+            Err(VfsError::NotFound) => Ok(Entry::negative(self.entry_lifetime(since, parent))),
             Err(error) => self.done("lookup in", parent, Err(error)),
         }
     }
@@ -95,18 +102,20 @@ impl Filesystem for VolumeFs {
     }
 
     fn getattr(&self, _req: &Request, number: u64, _fh: Option<u64>) -> Result<Attr> {
+        let since = self.moment();
         let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
-        Ok(self.attr(&attr))
+        Ok(self.attr(since, &attr))
     }
 
     fn setattr(&self, req: &Request, number: u64, set: &SetAttr) -> Result<Attr> {
         if self.is_elsewhere(number, set.size.is_some()) {
             return Err(Errno::ESTALE);
         }
+        let since = self.moment();
         let kill = self.kill(req, number, set.kill_suidgid);
         let set = forebay_vfs::SetAttr { kill, ..convert::set_attr(set) };
         let attr = self.vfs.setattr(ino(number), &set);
-        Ok(self.attr(&self.done("change of attributes", number, attr)?))
+        Ok(self.attr(since, &self.done("change of attributes", number, attr)?))
     }
 
     fn readlink(&self, _req: &Request, number: u64) -> Result<Bytes> {
@@ -114,8 +123,9 @@ impl Filesystem for VolumeFs {
     }
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let at = (self.moment(), parent);
         let made = Self::by(req, |caller| self.vfs.symlink(ino(parent), name, target, caller));
-        self.done("symlink in", parent, made).map(|attr| self.entry(&attr))
+        self.done("symlink in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
     fn mknod(&self, req: &Request, parent: u64, name: &[u8], args: &Mknod) -> Result<Entry> {
@@ -123,15 +133,17 @@ impl Filesystem for VolumeFs {
             0 => FileKind::Regular,
             _ => FileKind::from_mode(args.mode).ok_or(Errno::EINVAL)?,
         };
+        let at = (self.moment(), parent);
         let what = (kind, mode_bits(args.mode), mode_bits(args.umask));
         let made = Self::by(req, |caller| self.vfs.mknod(ino(parent), name, what, args.rdev, caller));
-        self.done("mknod in", parent, made).map(|attr| self.entry(&attr))
+        self.done("mknod in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
+        let at = (self.moment(), parent);
         let (mode, umask) = (mode_bits(mode), mode_bits(umask));
         let made = Self::by(req, |caller| self.vfs.mkdir(ino(parent), name, mode, umask, caller));
-        self.done("mkdir in", parent, made).map(|attr| self.entry(&attr))
+        self.done("mkdir in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
     fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
@@ -162,8 +174,9 @@ impl Filesystem for VolumeFs {
     }
 
     fn link(&self, _req: &Request, number: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        let at = (self.moment(), new_parent);
         let linked = self.vfs.link(ino(number), ino(new_parent), new_name);
-        self.done("link", number, linked).map(|attr| self.entry(&attr))
+        self.done("link", number, linked).map(|attr| self.entry(at, &attr))
     }
 
     fn open(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
@@ -171,23 +184,26 @@ impl Filesystem for VolumeFs {
     }
 
     fn create(&self, req: &Request, parent: u64, name: &[u8], args: &Create) -> Result<(Entry, FuseOpened)> {
+        let at = (self.moment(), parent);
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let exclusive = args.flags & libc::O_EXCL as u32 != 0;
         let open = (open_args(args.flags, args.kill_suidgid.into()), exclusive);
         let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
         self.done("create in", parent, made)
-            .map(|(attr, handle)| (self.own_entry(&attr), self.opened(attr.ino.0, args.flags, &handle)))
+            .map(|(attr, handle)| (self.own_entry(at, &attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
 
     fn tmpfile(&self, req: &Request, parent: u64, args: &Create) -> Result<(Entry, FuseOpened)> {
+        let at = (self.moment(), parent);
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let linkable = args.flags & libc::O_EXCL as u32 == 0;
         let made = Self::by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
         self.done("tmpfile in", parent, made)
-            .map(|(attr, handle)| (self.own_entry(&attr), self.opened(attr.ino.0, args.flags, &handle)))
+            .map(|(attr, handle)| (self.own_entry(at, &attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
 
     fn read(&self, _req: &Request, number: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
+        let since = self.moment();
         let no_atime = has_no_atime(args.flags);
         let pieces = self.vfs.read(ino(number), args.offset, args.size, no_atime);
         for piece in self.done("read", number, pieces)? {
@@ -196,13 +212,16 @@ impl Filesystem for VolumeFs {
                 ReadPiece::Zeros(count) => out.push_zeros(count),
             }
         }
+        self.was_read(since, number);
         Ok(())
     }
 
     fn write(&self, req: &Request, number: u64, args: &Write, data: &[u8]) -> Result<u32> {
         let kill = self.kill(req, number, args.write_flags.contains(WriteFlags::KILL_SUIDGID));
-        let written = self.done("write", number, self.vfs.write(ino(number), args.offset, data, kill))?;
-        u32::try_from(written).map_err(|_| Errno::EIO)
+        let written = self.vfs.write_at(ino(number), Self::write_at(args), data, kill);
+        let written = self.done("write", number, written)?;
+        self.wrote(number, args, &written);
+        u32::try_from(written.len).map_err(|_| Errno::EIO)
     }
 
     fn flush(&self, _req: &Request, number: u64, _fh: u64, lock_owner: u64) -> Result<()> {
@@ -247,8 +266,9 @@ impl Filesystem for VolumeFs {
         offset: u64,
         out: &mut DirPlusBuffer<'_>,
     ) -> Result<()> {
+        let at = (self.moment(), number);
         let listed = self.vfs.readdirplus(fh, offset, &mut |listed| match &listed.attr {
-            Some(attr) => self.list_entry(attr, |entry| out.add(entry, listed.cookie, listed.name)),
+            Some(attr) => self.list_entry(at, attr, |entry| out.add(entry, listed.cookie, listed.name)),
             None => out.add_name(listed.ino.0, listed.cookie, convert::kind(listed.kind), listed.name),
         });
         self.done("readdir", number, listed)
@@ -315,8 +335,8 @@ impl Filesystem for VolumeFs {
     }
 
     fn getlk(&self, _req: &Request, number: u64, lock: &Lock) -> Result<LockRange> {
-        let conflict =
-            convert::lock_request(lock).and_then(|request| self.vfs.locks().conflict(ino(number), &request));
+        let Some(request) = convert::lock_request(lock) else { return Ok(lock.range) };
+        let conflict = self.done("getlk", number, self.vfs.locks().conflict(ino(number), &request))?;
         Ok(conflict.map_or(LockRange { kind: LockKind::Unlock, ..lock.range }, convert::lock_range))
     }
 
@@ -333,18 +353,7 @@ impl Filesystem for VolumeFs {
     }
 
     fn fallocate(&self, req: &Request, number: u64, args: &FuseFallocate) -> Result<()> {
-        const KEEP: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
-        const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP;
-        const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
-        const ZERO_KEEP: u32 = ZERO | KEEP;
-        let what = match args.mode {
-            0 => Fallocate::Allocate { keep_size: false },
-            KEEP => Fallocate::Allocate { keep_size: true },
-            PUNCH => Fallocate::Punch,
-            ZERO => Fallocate::Zero { keep_size: false },
-            ZERO_KEEP => Fallocate::Zero { keep_size: true },
-            _ => return Err(Errno::ENOTSUP),
-        };
+        let what = convert::fallocate(args.mode).ok_or(Errno::ENOTSUP)?;
         let range = (args.offset, args.length);
         self.done(
             "fallocate",
@@ -377,7 +386,8 @@ impl Filesystem for VolumeFs {
     }
 
     fn statx(&self, _req: &Request, number: u64, _args: &Statx) -> Result<StatxReply> {
+        let since = self.moment();
         let attr = self.done("stat", number, self.vfs.getattr(ino(number)))?;
-        Ok(self.statx_of(&attr))
+        Ok(self.statx_of(since, &attr))
     }
 }

@@ -6,7 +6,7 @@ use forebay_fuse::types::{
     self as fuse, Attr, Entry, FileAttr, LockRange as FuseRange, SetAttr as FuseSet, Timestamp,
 };
 use forebay_types::{Attr as VfsAttr, FileKind, Ino, Timespec};
-use forebay_vfs::{LockKind, LockRange, LockRequest, LockSpace, SetAttr, SetTime};
+use forebay_vfs::{Fallocate, LockKind, LockRange, LockRequest, LockSpace, SetAttr, SetTime};
 
 /// Ten years: on an unshared volume what the kernel knows stays true until it changes it itself.
 pub(crate) const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -108,6 +108,22 @@ pub(crate) fn lock_range(range: LockRange) -> FuseRange {
         LockKind::Exclusive => fuse::LockKind::Write,
     };
     FuseRange { start: range.start, end: range.end, kind, pid: range.pid }
+}
+
+/// What fallocate(2) is to do in a mode; `None` for one that is not offered.
+pub(crate) fn fallocate(mode: u32) -> Option<Fallocate> {
+    const KEEP: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
+    const PUNCH: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32 | KEEP;
+    const ZERO: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
+    const ZERO_KEEP: u32 = ZERO | KEEP;
+    Some(match mode {
+        0 => Fallocate::Allocate { keep_size: false },
+        KEEP => Fallocate::Allocate { keep_size: true },
+        PUNCH => Fallocate::Punch,
+        ZERO => Fallocate::Zero { keep_size: false },
+        ZERO_KEEP => Fallocate::Zero { keep_size: true },
+        _ => return None,
+    })
 }
 
 /// The inode that a number of the kernel's stands for.

@@ -1,5 +1,5 @@
 use forebay_fuse::Errno;
-use forebay_vfs::{EngineError, LogError, MetaError, VfsError, VolumeError};
+use forebay_vfs::{EngineError, LogError, MetaError, VfsError};
 
 /// The error number of an error: the one place where it is chosen.
 ///
@@ -28,7 +28,10 @@ pub fn errno(error: &VfsError) -> Errno {
         VfsError::Interrupted => Errno::EINTR,
         VfsError::ReadOnly => Errno::EROFS,
         VfsError::Meta(error) => meta(error),
-        VfsError::Volume(error) => volume(error),
+        VfsError::NoSpace(_) => Errno::ENOSPC,
+        VfsError::Failed(_) => Errno::EIO,
+        VfsError::TimedOut(_) => Errno::ETIMEDOUT,
+        VfsError::Denied(_) => Errno::EACCES,
     }
 }
 
@@ -63,30 +66,10 @@ fn meta(error: &MetaError) -> Errno {
     }
 }
 
-fn volume(error: &VolumeError) -> Errno {
-    match error {
-        VolumeError::Meta(error) => meta(error),
-        VolumeError::ReadOnly => Errno::EROFS,
-        full if full.is_no_space() => Errno::ENOSPC,
-        VolumeError::Read(_)
-        | VolumeError::Data(_)
-        | VolumeError::Object(_)
-        | VolumeError::Stuck { .. }
-        | VolumeError::Encode(_)
-        | VolumeError::Io { .. }
-        | VolumeError::Fenced { .. }
-        | VolumeError::Damaged { .. }
-        | VolumeError::NotAVolume { .. }
-        | VolumeError::Occupied { .. }
-        | VolumeError::InUse { .. }
-        | VolumeError::Newer { .. }
-        | VolumeError::Option(_) => Errno::EIO,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use forebay_types::Ino;
+    use forebay_volume::VolumeError;
 
     use super::*;
 
@@ -104,16 +87,16 @@ mod tests {
     fn a_full_disk_is_told_from_a_broken_one() {
         assert_eq!(errno(&MetaError::Log(LogError::NoSpace).into()), Errno::ENOSPC);
         let full = EngineError::NoSpace { place: "/v".into() };
-        assert_eq!(errno(&VolumeError::from(full).into()), Errno::ENOSPC);
+        assert_eq!(errno(&VfsError::from(VolumeError::from(full))), Errno::ENOSPC);
         assert_eq!(errno(&MetaError::Log(LogError::Failed("EIO".into())).into()), Errno::EIO);
         let io = |kind: std::io::ErrorKind| VolumeError::Io {
             what: "write",
             path: "/v".into(),
             source: std::io::Error::from(kind),
         };
-        assert_eq!(errno(&io(std::io::ErrorKind::StorageFull).into()), Errno::ENOSPC);
-        assert_eq!(errno(&io(std::io::ErrorKind::Other).into()), Errno::EIO);
-        assert_eq!(errno(&VolumeError::Fenced { theirs: 3, ours: 2 }.into()), Errno::EIO);
-        assert_eq!(errno(&VolumeError::ReadOnly.into()), Errno::EROFS);
+        assert_eq!(errno(&VfsError::from(io(std::io::ErrorKind::StorageFull))), Errno::ENOSPC);
+        assert_eq!(errno(&VfsError::from(io(std::io::ErrorKind::Other))), Errno::EIO);
+        assert_eq!(errno(&VfsError::from(VolumeError::Fenced { theirs: 3, ours: 2 })), Errno::EIO);
+        assert_eq!(errno(&VfsError::from(VolumeError::ReadOnly)), Errno::EROFS);
     }
 }

@@ -1,7 +1,7 @@
 //! A volume behind the kernel: FUSE requests become calls of the vfs, and what these answer becomes replies.
 //!
-//! Nothing is decided here but which error number stands for which error, and for how long the kernel may keep what it was told: for good,
-//! because on an unshared volume nothing changes behind its back. Relies on the kernel for permission checks (`default_permissions`).
+//! Nothing is decided here but which error number stands for which error, and for how long the kernel may keep what it was told: for good
+//! on an unshared volume, where nothing changes behind its back, and else until a lease ends or is recalled. Relies on the kernel for permission checks (`default_permissions`).
 
 mod adapter;
 mod convert;
@@ -9,11 +9,14 @@ mod errno;
 mod lock_waiter;
 mod notices;
 mod passthrough;
+mod recalls;
+mod shared;
 mod stats;
 mod trouble;
 mod volume_fs;
 
 pub use errno::errno;
 pub use passthrough::{PassthroughStatus, handover::PassthroughHandover};
+pub use recalls::Recalls;
 pub use stats::{BUCKETS, OpStats, Stats};
 pub use volume_fs::{Lifetimes, VolumeFs};

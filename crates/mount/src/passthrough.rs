@@ -34,6 +34,7 @@ use forebay_fuse::{
 };
 use forebay_types::{Attr as VfsAttr, FileKind, Ino};
 use forebay_vfs::{LockKeeper, Vfs};
+use forebay_volume::Volume;
 use parking_lot::{Condvar, Mutex};
 
 use crate::convert::{self, FOREVER};
@@ -68,7 +69,7 @@ struct Connection {
 /// The files of a mount that the kernel reads by itself.
 #[derive(Debug)]
 pub(crate) struct Passthrough {
-    vfs: Arc<Vfs>,
+    volume: Arc<Volume>,
     connection: OnceLock<Connection>,
     on: AtomicBool,
     why_not: Mutex<Option<String>>,
@@ -103,11 +104,11 @@ pub(crate) fn is_beside(number: u64) -> bool {
 
 impl Passthrough {
     /// `None` where the volume assembles nothing, or the kernel is to keep the locks: it keeps them by number.
-    pub(crate) fn new(vfs: &Arc<Vfs>) -> Option<Arc<Passthrough>> {
-        let possible = vfs.volume().assembles() && vfs.lock_keeper() == LockKeeper::Vfs;
+    pub(crate) fn new(vfs: &Vfs, volume: &Arc<Volume>) -> Option<Arc<Passthrough>> {
+        let possible = volume.assembles() && vfs.lock_keeper() == LockKeeper::Vfs;
         possible.then(|| {
             Arc::new(Passthrough {
-                vfs: Arc::clone(vfs),
+                volume: Arc::clone(volume),
                 connection: OnceLock::new(),
                 on: AtomicBool::new(false),
                 why_not: Mutex::default(),
@@ -194,7 +195,7 @@ impl Passthrough {
             *told = Some(why);
         }
         drop(told);
-        self.vfs.volume().stop_assembling();
+        self.volume.stop_assembling();
     }
 
     fn is_on(&self) -> bool {
@@ -202,7 +203,7 @@ impl Passthrough {
     }
 
     fn is_writable(&self) -> bool {
-        !self.vfs.volume().read_only()
+        !self.volume.read_only()
     }
 
     /// For how long the kernel may keep what it is told of a file that has two numbers.
@@ -232,7 +233,7 @@ impl Passthrough {
             return entry;
         }
         let mut table = self.table.lock();
-        let assembled = table.has(attr.ino) && self.is_on() && self.vfs.volume().is_assembled(attr.ino);
+        let assembled = table.has(attr.ino) && self.is_on() && self.volume.is_assembled(attr.ino);
         match table.look_up(attr.ino, assembled) {
             None => entry,
             Some(false) => Entry { attr_ttl: self.lifetime(), ..entry },

@@ -1,4 +1,4 @@
-//! A volume as the kernel's file system: what [`crate::adapter`] implements the operations on.
+//! The files of a volume as the kernel's file system: what [`crate::adapter`] implements the operations on.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -8,7 +8,8 @@ use forebay_fuse::{
     types::{Attr, Entry, Lock, Open as FuseOpen, Opened as FuseOpened, Release, StatxReply},
 };
 use forebay_types::Attr as VfsAttr;
-use forebay_vfs::{Caller, Kill, LockKeeper, Opened, Vfs, VfsError};
+use forebay_vfs::{Caller, Kill, LockKeeper, LockRequest, Opened, Vfs, VfsError};
+use forebay_volume::Volume;
 use parking_lot::Mutex;
 
 use crate::{
@@ -17,10 +18,11 @@ use crate::{
     lock_waiter::Waiter,
     notices::Notices,
     passthrough::{Passthrough, PassthroughStatus, Route, handover::PassthroughHandover, is_beside},
+    recalls::{Moment, Recalls},
     trouble::Trouble,
 };
 
-/// Of every open file. Its pages stay: an open without KEEP_CACHE has the kernel drop them, also one that a write has filled and not sent yet,
+/// Of every open file of an unshared volume. Its pages stay: an open without KEEP_CACHE has the kernel drop them, also one that a write has filled and not sent yet,
 /// and what a read brings back in its place before that write arrives are the old bytes, for good.
 const OPEN_FLAGS: OpenFlags = OpenFlags::PARALLEL_DIRECT_WRITES.with(OpenFlags::KEEP_CACHE, true);
 
@@ -53,28 +55,35 @@ impl Default for Lifetimes {
     }
 }
 
-/// A volume as the kernel's file system.
+/// The files of a volume as the kernel's file system.
 #[derive(Debug)]
 pub struct VolumeFs {
     pub(crate) vfs: Arc<Vfs>,
+    /// The volume, where it is on this machine.
+    volume: Option<Arc<Volume>>,
     trouble: Trouble,
     pub(crate) lifetimes: Lifetimes,
     on_start: OnStart,
     pub(crate) notices: Notices,
+    /// What is told of a volume that others change too.
+    pub(crate) recalls: Option<Recalls>,
     pub(crate) passthrough: Option<Arc<Passthrough>>,
 }
 
 impl VolumeFs {
-    /// Serves `vfs`.
+    /// Serves `vfs`, which is over `volume` where that is on this machine: the kernel may read its files by itself, if it assembles them.
     #[must_use]
-    pub fn new(vfs: Arc<Vfs>) -> VolumeFs {
-        let passthrough = Passthrough::new(&vfs);
+    pub fn new(vfs: Arc<Vfs>, volume: Option<Arc<Volume>>) -> VolumeFs {
+        let passthrough = volume.as_ref().and_then(|volume| Passthrough::new(&vfs, volume));
+        let recalls = vfs.files().is_shared().then(Recalls::default);
         VolumeFs {
             vfs,
+            volume,
             trouble: Trouble::default(),
             lifetimes: Lifetimes::default(),
             on_start: OnStart::default(),
             notices: Notices::default(),
+            recalls,
             passthrough,
         }
     }
@@ -127,6 +136,12 @@ impl VolumeFs {
         &self.vfs
     }
 
+    /// The volume, where it is on this machine.
+    #[must_use]
+    pub fn volume(&self) -> Option<&Arc<Volume>> {
+        self.volume.as_ref()
+    }
+
     /// Has `call` told, once, that the mount has begun and what was agreed with the kernel. It is called before the first operation: it must not
     /// use the mount. Nobody has to try the mount to learn this, which would have the server wait for itself.
     pub fn when_started(&self, call: impl FnOnce(&Agreed) + Send + 'static) {
@@ -163,29 +178,35 @@ impl VolumeFs {
         work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
     }
 
-    fn held(&self, entry: Entry) -> Entry {
+    fn held(&self, (since, parent): (Moment, u64), entry: Entry) -> Entry {
+        let attr_ttl = self.attr_lifetime(since, ino(entry.node));
         Entry {
-            entry_ttl: entry.entry_ttl.min(self.lifetimes.entry),
-            attr_ttl: entry.attr_ttl.min(self.lifetimes.attr),
+            entry_ttl: entry.entry_ttl.min(self.entry_lifetime(since, parent)),
+            attr_ttl: entry.attr_ttl.min(attr_ttl),
             ..entry
         }
     }
 
-    pub(crate) fn entry(&self, attr: &VfsAttr) -> Entry {
-        self.held(
-            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.entry(attr)),
-        )
+    /// An entry of directory `parent`, looked at since `at.0`.
+    pub(crate) fn entry(&self, at: (Moment, u64), attr: &VfsAttr) -> Entry {
+        let through = self.passthrough.as_ref();
+        self.held(at, through.map_or_else(|| convert::entry(attr), |through| through.entry(attr)))
     }
 
     /// What `.` of a number stands for: the same number. One who has a file handle asks for it.
-    pub(crate) fn same_entry(&self, number: u64, attr: &VfsAttr) -> Entry {
+    pub(crate) fn same_entry(&self, at: (Moment, u64), attr: &VfsAttr) -> Entry {
         let through = self.passthrough.as_ref();
-        self.held(through.map_or_else(|| convert::entry(attr), |through| through.same_entry(number, attr)))
+        self.held(at, through.map_or_else(|| convert::entry(attr), |through| through.same_entry(at.1, attr)))
     }
 
     /// Adds an entry to a listing by `add`, unless that has no room (`false`).
-    pub(crate) fn list_entry(&self, attr: &VfsAttr, add: impl FnOnce(&Entry) -> bool) -> bool {
-        let entry = self.entry(attr);
+    pub(crate) fn list_entry(
+        &self,
+        at: (Moment, u64),
+        attr: &VfsAttr,
+        add: impl FnOnce(&Entry) -> bool,
+    ) -> bool {
+        let entry = self.entry(at, attr);
         let added = add(&entry);
         if let Some(through) = self.passthrough.as_ref().filter(|_| !added) {
             through.untold(entry.node);
@@ -194,22 +215,23 @@ impl VolumeFs {
     }
 
     /// As [`VolumeFs::entry`], for a file that is open by its own number.
-    pub(crate) fn own_entry(&self, attr: &VfsAttr) -> Entry {
-        self.held(
-            self.passthrough.as_ref().map_or_else(|| convert::entry(attr), |through| through.own_entry(attr)),
-        )
+    pub(crate) fn own_entry(&self, at: (Moment, u64), attr: &VfsAttr) -> Entry {
+        let through = self.passthrough.as_ref();
+        self.held(at, through.map_or_else(|| convert::entry(attr), |through| through.own_entry(attr)))
     }
 
-    pub(crate) fn attr(&self, attr: &VfsAttr) -> Attr {
+    pub(crate) fn attr(&self, since: Moment, attr: &VfsAttr) -> Attr {
+        let ttl = self.attr_lifetime(since, attr.ino);
         let attr =
             self.passthrough.as_ref().map_or_else(|| convert::attr(attr), |through| through.attr(attr));
-        Attr { ttl: attr.ttl.min(self.lifetimes.attr), ..attr }
+        Attr { ttl: attr.ttl.min(ttl), ..attr }
     }
 
-    pub(crate) fn statx_of(&self, attr: &VfsAttr) -> StatxReply {
+    pub(crate) fn statx_of(&self, since: Moment, attr: &VfsAttr) -> StatxReply {
+        let ttl = self.attr_lifetime(since, attr.ino);
         let reply =
             self.passthrough.as_ref().map_or_else(|| convert::statx(attr), |through| through.statx(attr));
-        StatxReply { ttl: reply.ttl.min(self.lifetimes.attr), ..reply }
+        StatxReply { ttl: reply.ttl.min(ttl), ..reply }
     }
 
     /// Opens a file by one of its numbers, in the way that belongs to it.
@@ -242,7 +264,9 @@ impl VolumeFs {
             through.writer_came(ino(number));
         }
         let no_flush = self.vfs.lock_keeper() == LockKeeper::Kernel;
-        FuseOpened { fh: opened.fh, flags: OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush), passthrough: None }
+        let direct = self.writes_directly(flags);
+        let flags = OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush).with(OpenFlags::DIRECT_IO, direct);
+        FuseOpened { fh: opened.fh, flags, passthrough: None }
     }
 
     pub(crate) fn closed(&self, number: u64, args: &Release) {
@@ -273,7 +297,7 @@ impl VolumeFs {
     pub(crate) fn lock(&self, number: u64, lock: &Lock, wait: bool, reply: LockReply) {
         match convert::lock_request(lock) {
             // Somebody's who may have closed the file just now.
-            Some(request) if !wait && self.vfs.locks().conflict(ino(number), &request).is_some() => {
+            Some(request) if !wait && self.is_locked(number, &request) => {
                 let (vfs, ino) = (Arc::clone(&self.vfs), ino(number));
                 reply.after_earlier_closes(move |reply| {
                     vfs.locks().set(ino, request, false, Box::new(Waiter(reply)));
@@ -282,13 +306,18 @@ impl VolumeFs {
             Some(request) => self.vfs.locks().set(ino(number), request, wait, Box::new(Waiter(reply))),
             None => {
                 let range = (lock.range.start, lock.range.end);
-                self.vfs.locks().unlock(ino(number), convert::lock_space(lock), lock.owner, range);
-                reply.answer(Ok(()));
+                let space = convert::lock_space(lock);
+                let unlocked = self.vfs.locks().unlock(ino(number), space, lock.owner, range);
+                reply.answer(self.done("unlock", number, unlocked));
             }
         }
     }
+
+    fn is_locked(&self, number: u64, request: &LockRequest) -> bool {
+        matches!(self.vfs.locks().conflict(ino(number), request), Ok(Some(_)))
+    }
 }
 
-fn is_for_writing(flags: u32) -> bool {
+pub(crate) fn is_for_writing(flags: u32) -> bool {
     flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
 }

@@ -1,6 +1,6 @@
 //! Attributes.
 
-use forebay_meta::{Inode, MetaError, SetTime};
+use forebay_meta::{Inode, SetTime};
 use forebay_types::{Attr, Ino};
 
 use crate::{
@@ -74,17 +74,17 @@ impl Vfs {
         }
         let atime = self.take_atime(ino);
         change.atime = change.atime.or(atime.map(SetTime::To));
-        Ok(self.attr_of(&self.volume.set_attr(ino, &change)?))
+        Ok(self.attr_of(&self.files.set_attr(ino, &change)?))
     }
 
     pub(crate) fn has_capability(&self, inode: &Inode) -> Result<bool, VfsError> {
         if !inode.row.has_xattrs {
             return Ok(false);
         }
-        match self.ns.xattr(self.at, inode.ino, xattrs::CAPABILITY) {
+        match self.files.xattr(inode.ino, xattrs::CAPABILITY) {
             Ok(_) => Ok(true),
-            Err(MetaError::NoAttribute) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(VfsError::NoAttribute) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -94,19 +94,22 @@ impl Vfs {
     /// [`VfsError::Invalid`] where the inode is none.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, VfsError> {
         let inode = self.inode(ino)?;
-        let target = self.ns.read_link(self.at, ino)?;
+        let target = self.files.read_link(ino)?;
         self.accessed(&inode);
         Ok(target)
     }
 
-    /// A path of an inode, for messages: as far as it can be found without much work.
+    /// A path of an inode, for messages: as far as it can be found without much work, and without asking another machine.
     #[must_use]
     pub fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        if self.files.is_shared() {
+            return None;
+        }
         let mut parts = Vec::new();
         let mut ino = ino;
         while ino != Ino::ROOT && parts.len() < PATH_LEVELS {
-            let parent = self.ns.inode(self.at, ino).ok()?.row.parent;
-            let entries = self.ns.entries(self.at, parent, None, PATH_ENTRIES).ok()?;
+            let parent = self.files.inode(ino).ok()?.row.parent;
+            let entries = self.files.entries(parent, None, PATH_ENTRIES, false).ok()?;
             parts.push(entries.into_iter().find(|entry| entry.ino == ino)?.name);
             ino = parent;
         }

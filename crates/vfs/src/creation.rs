@@ -1,6 +1,6 @@
 //! What a new inode inherits from its directory: the group, and ACLs.
 
-use forebay_meta::{Inode, MetaError, NewInode};
+use forebay_meta::{Inode, NewInode};
 use forebay_types::{FileKind, Ino};
 
 use crate::{
@@ -46,10 +46,10 @@ impl Vfs {
         if !inode.row.has_xattrs {
             return Ok(None);
         }
-        match self.ns.xattr(self.at, inode.ino, name) {
+        match self.files.xattr(inode.ino, name) {
             Ok(bytes) => Acl::decode(&bytes),
-            Err(MetaError::NoAttribute) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(VfsError::NoAttribute) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use forebay_meta::MetaError;
 use forebay_types::{FileKind, Ino};
 use parking_lot::Mutex;
 
@@ -28,7 +27,7 @@ impl Vfs {
     /// # Errors
     /// [`VfsError::Stale`], [`VfsError::NotDirectory`].
     pub fn opendir(&self, ino: Ino) -> Result<u64, VfsError> {
-        let counted = self.open.open(ino);
+        let counted = self.open.open(ino, || self.files.opened(ino));
         let is_directory = self.inode_or_ghost(ino).map(|inode| inode.is_directory());
         if !matches!(is_directory, Ok(true)) {
             if counted {
@@ -83,13 +82,7 @@ impl Vfs {
             given |= takes;
             takes
         };
-        let fetch = |after: Option<&[u8]>, limit| {
-            let entries = self.ns.entries(self.at, open.ino, after, limit)?;
-            if inodes {
-                self.ns.prefetch_inodes(self.at, entries.iter().map(|entry| entry.ino))?;
-            }
-            Ok(entries)
-        };
+        let fetch = |after: Option<&[u8]>, limit| self.files.entries(open.ino, after, limit, inodes);
         let dots = (inode.ino, inode.row.parent);
         let listed = open.cursor.lock().list(cookie, dots, &fetch, &mut emit);
         match listed {
@@ -115,11 +108,11 @@ impl Vfs {
         let mut given = false;
         self.list(fh, cookie, true, &mut |listed| {
             let is_dot = listed.kind == FileKind::Directory && matches!(listed.name, b"." | b"..");
-            let attr = match self.ns.inode(self.at, listed.ino) {
+            let attr = match self.files.inode(listed.ino) {
                 _ if is_dot => None,
                 Ok(inode) => Some(self.attr_of(&inode)),
                 // Removed since it was read from the directory.
-                Err(MetaError::Stale(_)) => return true,
+                Err(VfsError::Stale(_)) => return true,
                 Err(error) => {
                     failed = Some(error);
                     return false;
@@ -130,7 +123,7 @@ impl Vfs {
             takes
         })?;
         match failed {
-            Some(error) if !given => Err(error.into()),
+            Some(error) if !given => Err(error),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,10 @@
+use std::error::Error;
+
 use forebay_meta::MetaError;
 use forebay_types::Ino;
-use forebay_volume::VolumeError;
+
+/// What a volume failed with, in its own words.
+pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Why an operation did not take place. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -65,9 +69,18 @@ pub enum VfsError {
     /// The namespace refused for another reason, or failed.
     #[error(transparent)]
     Meta(MetaError),
+    /// There is no room for it.
+    #[error(transparent)]
+    NoSpace(Failure),
     /// The volume failed.
     #[error(transparent)]
-    Volume(VolumeError),
+    Failed(Failure),
+    /// Who keeps the volume did not answer in the time that a mount with a limit allows.
+    #[error(transparent)]
+    TimedOut(Failure),
+    /// Who keeps the volume does not allow it to this mount.
+    #[error(transparent)]
+    Denied(Failure),
 }
 
 impl From<MetaError> for VfsError {
@@ -86,20 +99,10 @@ impl From<MetaError> for VfsError {
     }
 }
 
-impl From<VolumeError> for VfsError {
-    fn from(error: VolumeError) -> VfsError {
-        match error {
-            VolumeError::Meta(error) => error.into(),
-            VolumeError::ReadOnly => VfsError::ReadOnly,
-            other => VfsError::Volume(other),
-        }
-    }
-}
-
 impl VfsError {
     /// As an operation that named a directory entry says it: a directory that is gone has no names.
-    pub(crate) fn by_name(error: impl Into<VfsError>) -> VfsError {
-        match error.into() {
+    pub(crate) fn by_name(error: VfsError) -> VfsError {
+        match error {
             VfsError::Stale(_) => VfsError::NotFound,
             other => other,
         }

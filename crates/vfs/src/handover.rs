@@ -13,10 +13,10 @@ use forebay_format::{
 };
 use forebay_meta::Inode;
 use forebay_types::Ino;
-use forebay_volume::Volume;
 
 use crate::{
     cursor::Place,
+    files::Files,
     locks::{LockKind, LockRange, LockRequest, LockSpace},
     options::VfsOptions,
     vfs::Vfs,
@@ -70,9 +70,10 @@ impl Vfs {
     /// Goes on where the vfs ended that `state` is from. The volume must have been opened with [`Handover::in_use`], so that nothing that is open was
     /// removed.
     #[must_use]
-    pub fn take_over(volume: Arc<Volume>, options: VfsOptions, state: Handover) -> Vfs {
+    pub fn take_over(files: Arc<dyn Files>, options: VfsOptions, state: Handover) -> Vfs {
         let Handover { next_fh, open, retired, dirs, ghosts, locks } = state;
-        let vfs = Vfs::numbered_from(volume, options, next_fh);
+        let vfs = Vfs::numbered_from(files, options, next_fh);
+        open.iter().for_each(|open| vfs.files.opened(open.ino));
         vfs.open.restore(open, retired);
         vfs.restore_dirs(dirs);
         ghosts.into_iter().for_each(|ghost| vfs.ghosts.keep(Arc::new(ghost)));

@@ -1,13 +1,13 @@
-//! POSIX semantics over a volume: what a system call means, without the kernel.
+//! POSIX semantics over the files of a volume ([`Files`]): what a system call means, without the kernel, and whoever keeps the files.
 //!
 //! Guarantees: an inode stays usable while a handle on it is open, whatever becomes of its names; what an operation returned is seen by
-//! every later one; locks are granted in the order in which they began to wait. Relies on the namespace for atomic records, and on
+//! every later one; locks are granted in the order in which they began to wait. Relies on [`Files`] for atomic changes, and on
 //! the caller (the kernel with `default_permissions`) for permission checks by mode, owner and ACL: here is only what a file system has to
 //! do itself, which is inheritance, set-id bits, and ACLs that follow the mode.
 //!
-//! Order that must hold: an inode's count of handles goes up before its existence is asked for, and the namespace asks for that count in its
-//! turn; so either the removal sees the handle, or the handle sees the removal. The namespace is never called with a lock of this
-//! crate held, except [`removals`], which only readers of removed inodes wait for.
+//! Order that must hold: an inode's count of handles goes up before its existence is asked for, and a removal asks for that count while it takes
+//! place; so either the removal sees the handle, or the handle sees the removal. The files are never called with a lock of this
+//! crate held, except [`removals`], which only readers of removed inodes wait for, and to tell of first and last handles.
 
 mod access;
 mod acl;
@@ -16,10 +16,11 @@ mod creation;
 mod cursor;
 mod dirs;
 mod error;
-mod files;
+pub mod files;
 mod handover;
 pub mod locks;
 mod names;
+mod open_files;
 mod open_inodes;
 mod options;
 mod ranges;
@@ -32,12 +33,12 @@ mod xattrs;
 pub use acl::{Acl, AclEntry, AclTag};
 pub use attrs::SetAttr;
 pub use cursor::Listed;
-pub use error::VfsError;
-pub use files::{Open, Opened};
+pub use error::{Failure, VfsError};
+pub use files::{Files, KernelCaches, ReadPiece, ReadPieces, Space, Told, Whence, Write, WriteAt};
 pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
-pub use forebay_volume::{AssembledLease, PlainFile, ReadPiece, ReadPieces, Space, VolumeError, Whence};
 pub use handover::Handover;
-pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter};
+pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter, Locks};
+pub use open_files::{Open, Opened, Written};
 pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};
 pub use ranges::Fallocate;
 pub use setid::Kill;

@@ -1,12 +1,12 @@
 //! Names: looking up, making, linking, removing and moving them.
 
-use forebay_meta::{MetaError, Removed, RenameMode};
+use forebay_meta::{Removed, RenameMode};
 use forebay_types::{Attr, FileKind, Ino};
 
 use crate::{
     creation::Wanted,
     error::VfsError,
-    files::{Open, Opened},
+    open_files::{Open, Opened},
     options::Caller,
     vfs::Vfs,
 };
@@ -26,7 +26,7 @@ impl Vfs {
                 }
                 self.inode(directory.row.parent)?
             }
-            _ => self.ns.lookup(self.at, parent, name).map_err(VfsError::by_name)?,
+            _ => self.files.lookup(parent, name).map_err(VfsError::by_name)?,
         };
         Ok(self.attr_of(&inode))
     }
@@ -86,7 +86,7 @@ impl Vfs {
 
     fn make(&self, parent: Ino, name: &[u8], wanted: Wanted, caller: &Caller<'_>) -> Result<Attr, VfsError> {
         let new = self.new_inode(parent, wanted, caller)?;
-        let inode = self.ns.make(self.at, parent, name, &new).map_err(VfsError::by_name)?;
+        let inode = self.files.make(parent, name, &new).map_err(VfsError::by_name)?;
         Ok(self.attr_of(&inode))
     }
 
@@ -131,7 +131,7 @@ impl Vfs {
     ) -> Result<(Attr, Opened), VfsError> {
         let wanted = Wanted { kind: FileKind::Regular, mode, umask, rdev: 0, target: Vec::new() };
         let new = self.new_inode(parent, wanted, caller)?;
-        let inode = self.ns.make_nameless(self.at, parent, &new).map_err(VfsError::by_name)?;
+        let inode = self.files.make_nameless(parent, &new).map_err(VfsError::by_name)?;
         let opened = self.open(inode.ino, Open::default())?;
         if linkable {
             self.open.set_linkable(inode.ino);
@@ -152,7 +152,7 @@ impl Vfs {
         if inode.row.nlink == 0 && !self.open.is_linkable(ino) {
             return Err(VfsError::NotFound);
         }
-        let inode = self.ns.link(self.at, ino, parent, name).map_err(VfsError::by_name)?;
+        let inode = self.files.link(ino, parent, name).map_err(VfsError::by_name)?;
         self.open.named(ino);
         Ok(self.attr_of(&inode))
     }
@@ -162,36 +162,36 @@ impl Vfs {
     /// # Errors
     /// [`VfsError::IsDirectory`] and those of a look-up.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), VfsError> {
-        self.remove(|in_use| self.ns.unlink(self.at, parent, name, in_use).map(Some))
+        self.remove(|in_use| self.files.unlink(parent, name, in_use).map(Some))
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`VfsError::NotDirectory`], [`MetaError::NotEmpty`] and those of a look-up.
+    /// [`VfsError::NotDirectory`], [`forebay_meta::MetaError::NotEmpty`] and those of a look-up.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), VfsError> {
-        self.remove(|in_use| self.ns.rmdir(self.at, parent, name, in_use).map(Some))
+        self.remove(|in_use| self.files.rmdir(parent, name, in_use).map(Some))
     }
 
     /// Moves a name.
     ///
     /// # Errors
-    /// [`VfsError::Exists`], [`VfsError::IsDirectory`], [`VfsError::NotDirectory`], [`MetaError::NotEmpty`],
-    /// [`MetaError::IntoItself`] and those of a look-up.
+    /// [`VfsError::Exists`], [`VfsError::IsDirectory`], [`VfsError::NotDirectory`], [`forebay_meta::MetaError::NotEmpty`],
+    /// [`forebay_meta::MetaError::IntoItself`] and those of a look-up.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<(), VfsError> {
-        self.remove(|in_use| self.ns.rename(self.at, from, to, mode, in_use))
+        self.remove(|in_use| self.files.rename(from, to, mode, in_use))
     }
 
     /// Runs what may take an inode's last name.
     fn remove(
         &self,
-        work: impl FnOnce(&dyn Fn(Ino) -> bool) -> Result<Option<Removed>, MetaError>,
+        work: impl FnOnce(&dyn Fn(Ino) -> bool) -> Result<Option<Removed>, VfsError>,
     ) -> Result<(), VfsError> {
         self.writable()?;
         let _removing = self.ghosts.removing();
         let removed = work(&|ino| self.open.is_open(ino)).map_err(VfsError::by_name)?;
         match removed {
-            // Its last handle may have been closed since the namespace asked.
+            // Its last handle may have been closed since the removal asked.
             Some(Removed { inode, orphan: true, .. }) => self.settle_nameless(inode.ino),
             Some(Removed { inode, last: true, .. }) => self.keep_ghost(inode),
             _ => {}

@@ -24,25 +24,30 @@ struct Part {
 pub(crate) struct OpenInodes(Shards<Part>);
 
 impl OpenInodes {
-    /// Counts a handle. False: the inode is retired, and nothing was counted.
+    /// Counts a handle; `first` is called if the inode has no other. False: the inode is retired, and nothing was counted.
     #[must_use]
-    pub(crate) fn open(&self, ino: Ino) -> bool {
+    pub(crate) fn open(&self, ino: Ino, first: impl FnOnce()) -> bool {
         let mut part = self.0.of(ino).lock();
         if part.retired.contains(&ino) {
             return false;
         }
-        part.open.entry(ino).or_default().handles += 1;
+        let handles = &mut part.open.entry(ino).or_default().handles;
+        if *handles == 0 {
+            first();
+        }
+        *handles += 1;
         true
     }
 
-    /// Takes a handle off. True: it was the last.
+    /// Takes a handle off. True: it was the last, and `last` was called.
     #[must_use]
-    pub(crate) fn close(&self, ino: Ino) -> bool {
+    pub(crate) fn close(&self, ino: Ino, last: impl FnOnce()) -> bool {
         let mut part = self.0.of(ino).lock();
         let Some(open) = part.open.get_mut(&ino) else { return false };
         open.handles -= 1;
         if open.handles == 0 {
             part.open.remove(&ino);
+            last();
             return true;
         }
         false

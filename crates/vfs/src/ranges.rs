@@ -1,9 +1,8 @@
 //! Ranges of a file: allocated, punched, zeroed, copied, sought.
 
 use forebay_types::{FileKind, Ino, limits::file_size_max};
-use forebay_volume::Whence;
 
-use crate::{error::VfsError, setid::Kill, vfs::Vfs};
+use crate::{error::VfsError, files::Whence, setid::Kill, vfs::Vfs};
 
 /// What fallocate(2) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,22 +44,22 @@ impl Vfs {
         match what {
             Fallocate::Allocate { keep_size: true } if attr.mode.is_none() => {}
             Fallocate::Allocate { keep_size } => {
-                self.volume.allocate(ino, if keep_size { size } else { end }, attr)?;
+                self.files.allocate(ino, if keep_size { size } else { end }, attr)?;
             }
             Fallocate::Punch | Fallocate::Zero { keep_size: true } => {
                 if offset < size {
-                    self.volume.punch(ino, offset, end, None, attr)?;
+                    self.files.punch(ino, offset, end, None, attr)?;
                 }
             }
             Fallocate::Zero { keep_size: false } => {
-                self.volume.punch(ino, offset, end, Some(end), attr)?;
+                self.files.punch(ino, offset, end, Some(end), attr)?;
             }
         }
         Ok(())
     }
 
     fn end_of(&self, offset: u64, len: u64) -> Result<u64, VfsError> {
-        let max = file_size_max(self.ns.block_size());
+        let max = file_size_max(self.files.block_size());
         offset
             .checked_add(len)
             .filter(|end| *end <= max)
@@ -73,7 +72,7 @@ impl Vfs {
     /// [`VfsError::NoData`] where there is none, or `offset` is not inside the file.
     pub fn seek(&self, ino: Ino, offset: i64, whence: Whence) -> Result<u64, VfsError> {
         let offset = u64::try_from(offset).map_err(|_| VfsError::NoData)?;
-        self.volume.seek(ino, offset, whence)?.ok_or(VfsError::NoData)
+        self.files.seek(ino, offset, whence)?.ok_or(VfsError::NoData)
     }
 
     /// Makes up to `len` bytes of one file part of another without copying them; `kill`: the target's set-id bits go. Returns how many, 0 at
@@ -102,14 +101,14 @@ impl Vfs {
         if len == 0 {
             return Ok(0);
         }
-        let max = file_size_max(self.ns.block_size());
+        let max = file_size_max(self.files.block_size());
         let room = max.checked_sub(to.1).filter(|room| *room > 0).ok_or(VfsError::TooLarge(to.1))?;
         let len = len.min(room);
         if from.0 == to.0 && from.1 < to.1 + len && to.1 < from.1 + len {
             return Err(VfsError::Invalid("the ranges overlap"));
         }
         let attr = self.before_write(to.0, kill.into())?;
-        let copied = self.volume.copy_range(from, to, len, attr)?;
+        let copied = self.files.copy_range(from, to, len, attr)?;
         self.accessed(&source);
         Ok(copied)
     }

@@ -3,9 +3,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use forebay_meta::{Inode, Namespace};
-use forebay_types::{Attr, Ino, SubvolumeId, Timespec};
-use forebay_volume::{Space, Volume};
+use forebay_meta::Inode;
+use forebay_types::{Attr, Ino, Timespec};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -13,18 +12,17 @@ use crate::{
     access::{self, PendingAtimes},
     dirs::OpenDir,
     error::VfsError,
-    locks::LockTable,
+    files::{Files, Space},
+    locks::{LockTable, Locks},
     open_inodes::OpenInodes,
     options::{AtimeMode, LockKeeper, VfsOptions},
     removals::Ghosts,
 };
 
-/// A volume with POSIX semantics. Shared by all threads.
+/// The files of a volume with POSIX semantics. Shared by all threads.
 #[derive(Debug)]
 pub struct Vfs {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) ns: Arc<Namespace>,
-    pub(crate) at: SubvolumeId,
+    pub(crate) files: Arc<dyn Files>,
     pub(crate) options: VfsOptions,
     pub(crate) open: OpenInodes,
     pub(crate) dirs: RwLock<FxHashMap<u64, Arc<OpenDir>>>,
@@ -35,18 +33,16 @@ pub struct Vfs {
 }
 
 impl Vfs {
-    /// Over an open volume.
+    /// Over the files of an open volume.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, options: VfsOptions) -> Vfs {
-        Vfs::numbered_from(volume, options, 1)
+    pub fn new(files: Arc<dyn Files>, options: VfsOptions) -> Vfs {
+        Vfs::numbered_from(files, options, 1)
     }
 
     /// The same, whose first handle is `next_fh`.
-    pub(crate) fn numbered_from(volume: Arc<Volume>, options: VfsOptions, next_fh: u64) -> Vfs {
+    pub(crate) fn numbered_from(files: Arc<dyn Files>, options: VfsOptions, next_fh: u64) -> Vfs {
         Vfs {
-            ns: Arc::clone(volume.namespace()),
-            at: volume.subvolume(),
-            volume,
+            files,
             options,
             open: OpenInodes::default(),
             dirs: RwLock::default(),
@@ -57,10 +53,10 @@ impl Vfs {
         }
     }
 
-    /// The volume.
+    /// The files.
     #[must_use]
-    pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+    pub fn files(&self) -> &Arc<dyn Files> {
+        &self.files
     }
 
     /// Whether there are ACLs.
@@ -75,10 +71,10 @@ impl Vfs {
         self.options.locks
     }
 
-    /// Advisory locks; empty where the kernel keeps them.
+    /// Advisory locks; none where the kernel keeps them.
     #[must_use]
-    pub fn locks(&self) -> &LockTable {
-        &self.locks
+    pub fn locks(&self) -> &dyn Locks {
+        self.files.locks().unwrap_or(&self.locks)
     }
 
     /// Files and directories that are open.
@@ -99,7 +95,7 @@ impl Vfs {
     /// [`VfsError`]: what was not synced before may be lost.
     pub fn sync_all(&self) -> Result<(), VfsError> {
         self.write_access_times();
-        Ok(self.volume.sync()?)
+        self.files.sync_all()
     }
 
     /// Writes the access times that are only in memory. Called before the volume is closed; what fails is lost.
@@ -112,11 +108,11 @@ impl Vfs {
     /// # Errors
     /// [`VfsError`].
     pub fn space(&self) -> Result<Space, VfsError> {
-        Ok(self.volume.space()?)
+        self.files.space()
     }
 
     pub(crate) fn writable(&self) -> Result<(), VfsError> {
-        if self.volume.read_only() { Err(VfsError::ReadOnly) } else { Ok(()) }
+        if self.files.read_only() { Err(VfsError::ReadOnly) } else { Ok(()) }
     }
 
     pub(crate) fn new_handle(&self) -> u64 {
@@ -130,7 +126,7 @@ impl Vfs {
 
     /// The inode, which has a name or an open handle.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>, VfsError> {
-        Ok(self.ns.inode(self.at, ino)?)
+        self.files.inode(ino)
     }
 
     /// The inode, also if only its attributes are left.
@@ -150,12 +146,17 @@ impl Vfs {
 
     /// Whether reading the inode now would change its access time.
     pub(crate) fn access_is_due(&self, inode: &Inode) -> bool {
-        if self.options.atime == AtimeMode::Off || self.volume.read_only() {
+        if !self.keeps_access_times() {
             return false;
         }
         let now = self.options.clock.now();
         access::is_due(self.options.atime, &inode.attr(), now)
             && access::is_due(self.options.atime, &self.attr_of(inode), now)
+    }
+
+    /// Whether reads may change access times at all.
+    pub(crate) fn keeps_access_times(&self) -> bool {
+        self.options.atime != AtimeMode::Off && !self.files.read_only()
     }
 
     /// The inode was read. Whether that changed its access time.
@@ -176,7 +177,7 @@ impl Vfs {
     pub(crate) fn write_atimes(&self, mut atimes: Vec<(Ino, Timespec)>) {
         atimes.sort_unstable_by_key(|(ino, _)| *ino);
         for (ino, atime) in atimes {
-            if let Err(error) = self.ns.set_atime(self.at, ino, atime) {
+            if let Err(error) = self.files.set_atime(ino, atime) {
                 tracing::debug!(%ino, "an access time was not written: {error}");
             }
         }
@@ -190,10 +191,10 @@ impl Vfs {
 
     /// Has an inode removed that has no name, if no handle is open on it.
     pub(crate) fn settle_nameless(&self, ino: Ino) {
-        let Ok(inode) = self.inode(ino) else { return };
-        if inode.row.nlink == 0 && self.open.retire(ino) {
+        let Some(inode) = self.files.nameless(ino) else { return };
+        if self.open.retire(ino) {
             self.keep_ghost(Inode::clone(&inode));
-            self.volume.purge(ino);
+            self.files.purge(ino);
         }
     }
 }

@@ -73,12 +73,12 @@ impl Vfs {
     }
 
     fn stored_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
-        match self.ns.xattr(self.at, ino, name) {
-            Err(MetaError::Stale(ino)) => {
+        match self.files.xattr(ino, name) {
+            Err(VfsError::Stale(ino)) => {
                 self.inode_or_ghost(ino)?;
                 Err(VfsError::NoAttribute)
             }
-            value => Ok(value?),
+            value => value,
         }
     }
 
@@ -87,8 +87,8 @@ impl Vfs {
     /// # Errors
     /// [`VfsError::Stale`].
     pub fn listxattr(&self, ino: Ino, trusted: bool) -> Result<Vec<u8>, VfsError> {
-        let names = match self.ns.xattrs(self.at, ino) {
-            Err(MetaError::Stale(ino)) => {
+        let names = match self.files.xattrs(ino) {
+            Err(VfsError::Stale(ino)) => {
                 self.inode_or_ghost(ino)?;
                 Vec::new()
             }
@@ -124,9 +124,9 @@ impl Vfs {
             return Err(VfsError::AttributeTooLarge(value.len()));
         }
         match self.class(name)? {
-            Class::Plain => match self.ns.set_xattr(self.at, ino, name, value, mode) {
-                Err(MetaError::AttributeExists) => Err(VfsError::Exists),
-                set => Ok(set?),
+            Class::Plain => match self.files.set_xattr(ino, name, value, mode) {
+                Err(VfsError::Meta(MetaError::AttributeExists)) => Err(VfsError::Exists),
+                set => set,
             },
             Class::AccessAcl => self.set_access_acl(ino, Acl::decode(value)?, kill_sgid),
             Class::DefaultAcl => self.set_default_acl(ino, Acl::decode(value)?),
@@ -140,9 +140,9 @@ impl Vfs {
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<(), VfsError> {
         self.writable()?;
         let class = self.class(name)?;
-        match self.ns.remove_xattr(self.at, ino, name) {
-            Err(MetaError::NoAttribute) if class != Class::Plain => Ok(()),
-            removed => Ok(removed?),
+        match self.files.remove_xattr(ino, name) {
+            Err(VfsError::NoAttribute) if class != Class::Plain => Ok(()),
+            removed => removed,
         }
     }
 
@@ -159,7 +159,7 @@ impl Vfs {
         } else if self.has_access_acl(&inode)? {
             set.xattrs.push((acl::ACCESS.to_vec(), None));
         }
-        self.volume.set_attr(ino, &set)?;
+        self.files.set_attr(ino, &set)?;
         Ok(())
     }
 
@@ -172,6 +172,6 @@ impl Vfs {
         if !self.inode(ino)?.is_directory() {
             return Err(VfsError::AttributeForbidden(ino));
         }
-        Ok(self.ns.set_xattr(self.at, ino, acl::DEFAULT, &acl.encode(), SetXattr::Any)?)
+        self.files.set_xattr(ino, acl::DEFAULT, &acl.encode(), SetXattr::Any)
     }
 }

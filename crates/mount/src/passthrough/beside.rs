@@ -20,7 +20,7 @@ impl Passthrough {
                 self.table.lock().withhold(ino);
                 Route::Elsewhere
             }
-            (false, true) if self.is_on() && !self.has_none() && self.vfs.volume().is_assembled(ino) => {
+            (false, true) if self.is_on() && !self.has_none() && self.volume.is_assembled(ino) => {
                 // Held from now on, so that it is there when the open comes.
                 let sent = self.table.lock().send(ino).is_some_and(|file| self.hold(ino, file));
                 if sent { Route::Elsewhere } else { Route::Cached }
@@ -63,7 +63,7 @@ impl Passthrough {
             return file.through > 0 || held.lease.is_current();
         }
         let Some(connection) = self.connection.get().filter(|_| self.is_on()) else { return false };
-        let Some(lease) = self.vfs.volume().lease_assembled(ino) else { return false };
+        let Some(lease) = self.volume.lease_assembled(ino) else { return false };
         match connection.files.register(lease.plain()) {
             Ok(backing) => {
                 file.held = Some(Held { backing, lease });
@@ -115,7 +115,7 @@ impl Passthrough {
     /// Has the kernel know what is assembled by now, and gives back what nobody has open or mapped.
     pub(super) fn round(&self) {
         let Some(connection) = self.connection.get() else { return };
-        let assembled = self.vfs.volume().assembled_inodes();
+        let assembled = self.volume.assembled_inodes();
         let waiting = {
             let mut table = self.table.lock();
             let waiting = table.admit(&assembled);

@@ -14,7 +14,7 @@ use std::{
 };
 
 use forebay_types::Ino;
-use forebay_vfs::PlainFile;
+use forebay_volume::PlainFile;
 
 use super::{
     Passthrough,
@@ -88,7 +88,7 @@ impl Passthrough {
 
     fn adopt(&self, ino: Ino, held: HeldFile) -> Option<Held> {
         let backing = self.connection.get()?.files.adopt(held.backing)?;
-        let lease = self.vfs.volume().adopt_assembled(ino, held.plain);
+        let lease = self.volume.adopt_assembled(ino, held.plain);
         if lease.is_none() {
             tracing::error!(%ino, "an assembled file was not taken over: who has it open may not see changes");
         }

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 
 use forebay_fuse::Backing;
 use forebay_types::Ino;
-use forebay_vfs::AssembledLease;
+use forebay_volume::AssembledLease;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// For so many rounds an open that was sent to the other number is not sent back, whoever comes or goes: the kernel follows once, and gives a second

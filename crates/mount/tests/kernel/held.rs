@@ -32,7 +32,7 @@ fn an_unlinked_file_lives_while_it_is_open() {
     assert_eq!(fs::read(&by_fd).unwrap(), b"before after");
     assert_eq!(linkat(CWD, &by_fd, CWD, &path, AtFlags::SYMLINK_FOLLOW), Err(Errno::NOENT));
     drop(file);
-    let namespace = mounted.vfs().volume().namespace();
+    let namespace = mounted.volume().namespace();
     wait_until("it is purged", || namespace.orphans().unwrap().is_empty());
 }
 

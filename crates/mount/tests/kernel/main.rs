@@ -23,7 +23,7 @@ use std::{
 
 use forebay_fuse::{MountOptions, Notifier, SessionError, SessionOptions, UnmountError, mount, unmount};
 use forebay_mount::{Stats, VolumeFs};
-use forebay_vfs::{Vfs, VfsOptions};
+use forebay_vfs::{Files, Vfs, VfsOptions};
 use forebay_volume::{CreateOptions, OpenOptions, Volume, create};
 
 /// Far longer than anything takes: a test that reaches it has failed.
@@ -73,7 +73,7 @@ impl Mounted {
         before: impl FnOnce() + Send + 'static,
     ) -> Mounted {
         let volume = Volume::open(&dir.path().join("vol"), open).unwrap();
-        let vfs = Arc::new(Vfs::new(volume, options));
+        let vfs = Arc::new(Vfs::new(Arc::clone(&volume) as Arc<dyn Files>, options));
         let mountpoint = dir.path().join("mnt");
         let options = MountOptions {
             allow_other: true,
@@ -85,7 +85,7 @@ impl Mounted {
         let session = mount(&mountpoint, &options).unwrap();
         let stats = Arc::new(Stats::default());
         let serve = SessionOptions { observer: Some(stats.clone()), ..SessionOptions::default() };
-        let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs)));
+        let fs = Arc::new(VolumeFs::new(Arc::clone(&vfs), Some(volume)));
         let notifier = session.notifier();
         fs.tell_accesses_by(notifier.clone()).unwrap();
         fs.connect(session.backing_files(), notifier.clone());
@@ -106,6 +106,10 @@ impl Mounted {
 
     fn at(&self, name: &str) -> PathBuf {
         self.mountpoint.join(name)
+    }
+
+    fn volume(&self) -> &Volume {
+        self.fs.as_ref().unwrap().volume().unwrap()
     }
 
     fn vfs(&self) -> &Vfs {
@@ -146,7 +150,7 @@ impl Mounted {
         server.join().unwrap().unwrap();
         let vfs = self.vfs.take().unwrap();
         vfs.sync_all().unwrap();
-        vfs.volume().close().unwrap();
+        self.volume().close().unwrap();
         self.fs = None;
         drop(vfs);
         self.dir.take().unwrap()

@@ -200,7 +200,7 @@ fn a_handle_leads_to_the_file_by_either_number() {
         mounted.through().known == 0
     });
     both();
-    mounted.vfs().volume().stop_assembling();
+    mounted.volume().stop_assembling();
     both();
 }
 
@@ -264,9 +264,9 @@ fn a_removed_file_stays_readable() {
     assert_eq!((all(&reader) == pattern(LEN), reader.metadata().unwrap().nlink()), (true, 0));
     assert_eq!(fs::read(mounted.at("a")).unwrap(), b"another");
     drop(reader);
-    let namespace = mounted.vfs().volume().namespace();
+    let namespace = mounted.volume().namespace();
     wait_until("it is purged", || namespace.orphans().unwrap().is_empty());
-    wait_until("its assembled file goes", || mounted.vfs().volume().assembled_status().unwrap().files == 0);
+    wait_until("its assembled file goes", || mounted.volume().assembled_status().unwrap().files == 0);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_mapping_that_outlives_its_file_sees_changes() {
     let map = Map::of(&reader, MIB, false);
     drop(reader);
     // Longer than it takes until a file that nobody has open is given back.
-    let rounds = || mounted.vfs().volume().assembled_status().unwrap().leased;
+    let rounds = || mounted.volume().assembled_status().unwrap().leased;
     wait_until("it is closed", || mounted.through().open == 0);
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(rounds(), 1);
@@ -301,7 +301,7 @@ fn without_the_capability_all_is_as_ever() {
     let through = mounted.through();
     assert_eq!((through.on, through.opens), (false, 0));
     assert!(through.why_not.unwrap().contains("CAP_SYS_ADMIN"));
-    assert_eq!(mounted.vfs().volume().assembled_status().unwrap().files, 0);
+    assert_eq!(mounted.volume().assembled_status().unwrap().files, 0);
 }
 
 /// Small random numbers, the same in each run.

@@ -1,18 +1,16 @@
 //! Advisory locks: record locks of fcntl(2), also those of open file descriptions, and whole-file locks of flock(2).
 //!
-//! [`core::Locks`] is the rules, free of input, output and waiting. [`LockTable`] adds those who wait: each is answered once, outside the
+//! [`forebay_locks::Locks`] is the rules, free of input, output and waiting. [`LockTable`] adds those who wait: each is answered once, outside the
 //! mutex. A request is granted whenever nothing *held* conflicts, as on Linux; those who wait are granted in the order in which they began.
-
-pub mod core;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
+use forebay_locks::{Locks as Rules, Outcome, Ticket};
 use forebay_types::Ino;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-pub use self::core::{LockKind, LockRange, LockRequest, LockSpace};
-use self::core::{Locks, Outcome, Ticket};
 use crate::error::VfsError;
 
 /// Somebody who asked for a lock and is to be answered, now or later.
@@ -29,9 +27,40 @@ pub trait LockWaiter: Send {
 
 type Waiter = Box<dyn LockWaiter>;
 
+/// Who keeps locks: [`LockTable`], or somebody whom several machines ask.
+pub trait Locks: Send + Sync {
+    /// The first lock that conflicts with `request`.
+    ///
+    /// # Errors
+    /// Who keeps them cannot be asked.
+    fn conflict(&self, ino: Ino, request: &LockRequest) -> Result<Option<LockRange>, VfsError>;
+
+    /// Sets a lock. Where another conflicts, the waiter is answered [`VfsError::Locked`], or, if it waits, once the lock is its own, or
+    /// [`VfsError::Deadlock`], or [`VfsError::Interrupted`]. Does not wait itself for a lock that another has.
+    fn set(&self, ino: Ino, request: LockRequest, wait: bool, waiter: Box<dyn LockWaiter>);
+
+    /// Releases bytes `start..=end` of an owner's locks.
+    ///
+    /// # Errors
+    /// Who keeps them cannot be told.
+    fn unlock(&self, ino: Ino, space: LockSpace, owner: u64, range: (u64, u64)) -> Result<(), VfsError>;
+
+    /// Releases everything of an owner: one of its descriptors of the file was closed.
+    fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64);
+
+    /// Releases the record locks that were set through a handle that is now closed.
+    fn release_handle(&self, ino: Ino, fh: u64);
+
+    /// The caller of a request got a signal: if it waits here, it no longer does.
+    fn interrupt(&self, unique: u64);
+
+    /// Requests that wait.
+    fn waiting(&self) -> usize;
+}
+
 #[derive(Default)]
 struct State {
-    locks: Locks,
+    locks: Rules,
     waiters: FxHashMap<Ticket, Waiter>,
     tickets: FxHashMap<u64, Ticket>,
 }
@@ -64,6 +93,37 @@ impl std::fmt::Debug for LockTable {
 
 fn answer_all(waiters: Vec<Waiter>, result: fn() -> Result<(), VfsError>) {
     waiters.into_iter().for_each(|waiter| waiter.answer(result()));
+}
+
+impl Locks for LockTable {
+    fn conflict(&self, ino: Ino, request: &LockRequest) -> Result<Option<LockRange>, VfsError> {
+        Ok(self.conflict(ino, request))
+    }
+
+    fn set(&self, ino: Ino, request: LockRequest, wait: bool, waiter: Waiter) {
+        self.set(ino, request, wait, waiter);
+    }
+
+    fn unlock(&self, ino: Ino, space: LockSpace, owner: u64, range: (u64, u64)) -> Result<(), VfsError> {
+        self.unlock(ino, space, owner, range);
+        Ok(())
+    }
+
+    fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64) {
+        self.release_owner(ino, space, owner);
+    }
+
+    fn release_handle(&self, ino: Ino, fh: u64) {
+        self.release_handle(ino, fh);
+    }
+
+    fn interrupt(&self, unique: u64) {
+        self.interrupt(unique);
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting()
+    }
 }
 
 impl LockTable {
@@ -116,7 +176,7 @@ impl LockTable {
         self.release(|locks| locks.release_handle(ino, fh));
     }
 
-    fn release(&self, release: impl FnOnce(&mut Locks) -> Vec<Ticket>) {
+    fn release(&self, release: impl FnOnce(&mut Rules) -> Vec<Ticket>) {
         if self.files.load(Ordering::Acquire) == 0 {
             return;
         }

@@ -102,7 +102,7 @@ fn without_acls_the_mode_alone_counts() {
     put(&world, directory, DEFAULT, &named(7, 6, 5, 4, 1));
     put(&world, directory, b"user.a", b"1");
     let without = VfsOptions { acls: false, ..VfsOptions::default() };
-    let vfs = forebay_vfs::Vfs::new(world.vfs.volume().clone(), without);
+    let vfs = forebay_vfs::Vfs::new(world.volume.clone(), without);
     let not_supported = |error: &VfsError| matches!(error, VfsError::NotSupported(_));
     refused(vfs.getxattr(directory, DEFAULT), not_supported);
     refused(vfs.setxattr(directory, ACCESS, &named(7, 6, 5, 4, 1), SetXattr::Any, false), not_supported);

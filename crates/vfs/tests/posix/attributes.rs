@@ -170,9 +170,9 @@ fn a_read_only_volume_refuses_changes() {
     let world = World::new();
     let ino = world.file(ROOT, "a").ino;
     world.vfs.write(ino, 0, b"text", false).unwrap();
-    let World { vfs, dir, .. } = world;
-    vfs.volume().close().unwrap();
-    drop(vfs);
+    let World { vfs, volume, dir, .. } = world;
+    volume.close().unwrap();
+    drop((vfs, volume));
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let volume = Volume::open(&dir.path().join("volume"), &options).unwrap();
     let vfs = Vfs::new(volume, VfsOptions::default());

@@ -23,6 +23,7 @@ use forebay_volume::{CreateOptions, OpenOptions, Volume, create};
 /// A volume in a directory of its own.
 struct World {
     vfs: Vfs,
+    volume: Arc<Volume>,
     clock: Arc<ManualClock>,
     dir: tempfile::TempDir,
 }
@@ -51,7 +52,8 @@ impl World {
         clock.advance_ns(3_000_000_000_000_000_000);
         let shared: Arc<dyn Clock> = clock.clone();
         World {
-            vfs: Vfs::new(volume, VfsOptions { atime, clock: shared, ..VfsOptions::default() }),
+            vfs: Vfs::new(volume.clone(), VfsOptions { atime, clock: shared, ..VfsOptions::default() }),
+            volume,
             clock,
             dir,
         }
@@ -59,10 +61,10 @@ impl World {
 
     /// Closes the volume and opens it again.
     fn again(self) -> World {
-        let World { vfs, dir, .. } = self;
+        let World { vfs, volume, dir, .. } = self;
         vfs.sync_all().unwrap();
-        vfs.volume().close().unwrap();
-        drop(vfs);
+        volume.close().unwrap();
+        drop((vfs, volume));
         World::opened(dir, AtimeMode::Relative)
     }
 
@@ -91,7 +93,7 @@ impl World {
 
     /// Whether the namespace still has the inode.
     fn is_kept(&self, ino: Ino) -> bool {
-        self.vfs.volume().namespace().inode(self.vfs.volume().subvolume(), ino).is_ok()
+        self.volume.namespace().inode(self.volume.subvolume(), ino).is_ok()
     }
 }
 

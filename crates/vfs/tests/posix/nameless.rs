@@ -90,6 +90,6 @@ fn handles_and_removals_from_many_threads_leave_nothing() {
         let _ = world.vfs.unlink(ROOT, name);
     }
     assert_eq!(world.vfs.open_handles(), 0);
-    let namespace = world.vfs.volume().namespace();
+    let namespace = world.volume.namespace();
     wait_until("all inodes are gone", || namespace.orphans().unwrap().is_empty());
 }

@@ -7,18 +7,18 @@ use super::*;
 impl World {
     /// Goes on in another vfs over the volume opened anew, as another process would.
     fn taken_over(self) -> World {
-        let World { vfs, dir, clock } = self;
+        let World { vfs, volume, dir, clock } = self;
         vfs.write_access_times();
-        vfs.volume().quiesce().unwrap();
+        volume.quiesce().unwrap();
         let bytes = vfs.hand_over().encode();
-        vfs.volume().hand_over().unwrap();
-        drop(vfs);
+        volume.hand_over().unwrap();
+        drop((vfs, volume));
         let state = Handover::decode(&bytes).unwrap();
         let options = OpenOptions { in_use: state.in_use(), ..OpenOptions::default() };
         let volume = Volume::open(&dir.path().join("volume"), &options).unwrap();
         let shared: Arc<dyn Clock> = clock.clone();
         let options = VfsOptions { clock: shared, ..VfsOptions::default() };
-        World { vfs: Vfs::take_over(volume, options, state), dir, clock }
+        World { vfs: Vfs::take_over(volume.clone(), options, state), volume, dir, clock }
     }
 
     fn names(&self, fh: u64, cookie: u64, count: usize) -> Vec<(Vec<u8>, u64)> {
@@ -111,10 +111,10 @@ fn handles_are_not_given_twice_and_locks_are_held() {
     world.vfs.locks().set(ino, lock(1, LockKind::Exclusive), false, Box::new(Granted));
     let world = world.taken_over();
     assert!(world.open(ino) > fh);
-    assert_eq!(world.vfs.locks().conflict(ino, &lock(2, LockKind::Shared)).unwrap().pid, 40);
-    assert_eq!(world.vfs.locks().conflict(ino, &lock(1, LockKind::Shared)), None);
+    assert_eq!(world.vfs.locks().conflict(ino, &lock(2, LockKind::Shared)).unwrap().unwrap().pid, 40);
+    assert_eq!(world.vfs.locks().conflict(ino, &lock(1, LockKind::Shared)).unwrap(), None);
     world.vfs.release(ino, fh, None);
-    assert_eq!(world.vfs.locks().conflict(ino, &lock(2, LockKind::Shared)), None);
+    assert_eq!(world.vfs.locks().conflict(ino, &lock(2, LockKind::Shared)).unwrap(), None);
 }
 
 /// Somebody who must get a lock at once.

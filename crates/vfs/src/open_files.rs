@@ -1,12 +1,11 @@
 //! Open files and their bytes.
 
-use forebay_meta::MetaError;
 use forebay_types::{FileKind, Ino, limits::file_size_max};
-use forebay_volume::ReadPieces;
 
 use crate::{
     attrs::SetAttr,
     error::VfsError,
+    files::{ReadPieces, Write, WriteAt},
     locks::LockSpace,
     setid::{self, Kill},
     vfs::Vfs,
@@ -35,6 +34,15 @@ pub struct Opened {
     pub accessed: bool,
 }
 
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Where its bytes are.
+    pub offset: u64,
+    /// How many were taken.
+    pub len: usize,
+}
+
 impl Vfs {
     /// Opens a file that is no directory. It stays usable until [`Vfs::release`]. Opened for reading alone, a file that is not empty counts as
     /// read.
@@ -45,7 +53,7 @@ impl Vfs {
         if open.truncate {
             self.writable()?;
         }
-        if !self.open.open(ino) {
+        if !self.open.open(ino, || self.files.opened(ino)) {
             return Err(VfsError::Stale(ino));
         }
         let opened = self.open_counted(ino, open);
@@ -64,7 +72,7 @@ impl Vfs {
             self.setattr(ino, &SetAttr { size: Some(0), kill: open.kill, ..SetAttr::default() })?;
         }
         if open.read_only && inode.row.kind == FileKind::Regular {
-            self.volume.opened_for_reading(ino, inode.row.size);
+            self.files.opened_for_reading(ino, inode.row.size);
         }
         // Reads that are answered from the caller's cache are not seen here, so opening for reading is the access.
         let accessed = open.read_only && !open.no_atime && inode.row.size > 0 && self.accessed(&inode);
@@ -72,7 +80,7 @@ impl Vfs {
     }
 
     pub(crate) fn close(&self, ino: Ino) {
-        if self.open.close(ino) {
+        if self.open.close(ino, || self.files.closed(ino)) {
             self.settle_nameless(ino);
         }
     }
@@ -80,37 +88,37 @@ impl Vfs {
     /// A descriptor of an open file is closed: the record locks of its owner go.
     ///
     /// # Errors
-    /// None today: a write that returned has been taken, and [`Vfs::fsync`] tells whether it lasts.
+    /// What [`crate::Files::flush`] says: nothing, where a write that returned has been taken and [`Vfs::fsync`] tells whether it lasts.
     pub fn flush(&self, ino: Ino, lock_owner: u64) -> Result<(), VfsError> {
-        self.locks.release_owner(ino, LockSpace::Record, lock_owner);
-        Ok(())
+        self.locks().release_owner(ino, LockSpace::Record, lock_owner);
+        self.files.flush(ino)
     }
 
     /// An open file ends, with what was locked through it; `flock_owner` is whose whole-file lock goes.
     pub fn release(&self, ino: Ino, fh: u64, flock_owner: Option<u64>) {
         if let Some(owner) = flock_owner {
-            self.locks.release_owner(ino, LockSpace::Flock, owner);
+            self.locks().release_owner(ino, LockSpace::Flock, owner);
         }
-        self.locks.release_handle(ino, fh);
+        self.locks().release_handle(ino, fh);
         self.close(ino);
     }
 
     /// `len` bytes from `offset` on, fewer at the end of the file.
     ///
     /// # Errors
-    /// [`VfsError::Volume`] where they cannot be had or are not what was written; [`VfsError::Stale`].
+    /// [`VfsError::Failed`] where they cannot be had or are not what was written; [`VfsError::Stale`].
     pub fn read(&self, ino: Ino, offset: u64, len: u32, no_atime: bool) -> Result<ReadPieces, VfsError> {
-        let pieces = self.volume.read(ino, offset, len)?;
-        if !no_atime {
+        let pieces = self.files.read(ino, offset, len)?;
+        if !no_atime && self.keeps_access_times() {
             self.accessed(&*self.inode(ino)?);
         }
         Ok(pieces)
     }
 
-    /// Writes `data` at `offset`; `kill`: set-id bits go. Returns how many bytes were taken: fewer only where the file cannot be larger.
+    /// Writes `data` at `offset`, as [`Vfs::write_at`] does. Returns how many bytes were taken.
     ///
     /// # Errors
-    /// [`VfsError::TooLarge`], [`VfsError::Stale`], [`VfsError::Volume`]; nothing was written.
+    /// As [`Vfs::write_at`].
     pub fn write(
         &self,
         ino: Ino,
@@ -118,16 +126,31 @@ impl Vfs {
         data: &[u8],
         kill: impl Into<Kill>,
     ) -> Result<usize, VfsError> {
+        Ok(self.write_at(ino, WriteAt::Offset(offset), data, kill)?.len)
+    }
+
+    /// Writes `data`; `kill`: set-id bits go. Fewer bytes than given are taken only where the file cannot be larger.
+    ///
+    /// # Errors
+    /// [`VfsError::TooLarge`], [`VfsError::Stale`], [`VfsError::Failed`]; nothing was written.
+    pub fn write_at(
+        &self,
+        ino: Ino,
+        at: WriteAt,
+        data: &[u8],
+        kill: impl Into<Kill>,
+    ) -> Result<Written, VfsError> {
         self.writable()?;
+        let offset = at.expected();
         if data.is_empty() {
-            return Ok(0);
+            return Ok(Written { offset, len: 0 });
         }
-        let max = file_size_max(self.ns.block_size());
+        let max = file_size_max(self.files.block_size());
         let room = max.checked_sub(offset).filter(|room| *room > 0).ok_or(VfsError::TooLarge(offset))?;
         let take = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
         let attr = self.before_write(ino, kill.into())?;
-        self.volume.write(ino, offset, &data[..take], attr)?;
-        Ok(take)
+        let offset = self.files.write(ino, &Write { at, data: &data[..take], attr })?;
+        Ok(Written { offset, len: take })
     }
 
     /// Takes away what a change of the contents takes away, and says what becomes of the mode along with it.
@@ -137,9 +160,9 @@ impl Vfs {
             return Err(VfsError::Invalid("only a regular file has contents that can be written"));
         }
         if self.has_capability(&inode)? {
-            match self.ns.remove_xattr(self.at, ino, xattrs::CAPABILITY) {
-                Ok(()) | Err(MetaError::NoAttribute) => {}
-                Err(error) => return Err(error.into()),
+            match self.files.remove_xattr(ino, xattrs::CAPABILITY) {
+                Ok(()) | Err(VfsError::NoAttribute) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(setid::write_attr(&inode, kill))
@@ -153,6 +176,6 @@ impl Vfs {
         if let Some(atime) = self.take_atime(ino) {
             self.write_atimes(vec![(ino, atime)]);
         }
-        Ok(self.volume.sync()?)
+        self.files.sync_file(ino)
     }
 }
