@@ -1,0 +1,162 @@
+//! Volumes, tokens and servers, for those who run them.
+
+use forebay_types::{Compression, Timespec, VolumeId};
+
+use crate::word::{choice, lists, record};
+
+/// A volume, as its registry has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeInfo {
+    /// Its name: 1 to 64 of `a-z 0-9 - _ .`, beginning with a letter or digit.
+    pub name: String,
+    /// Its number, never used again.
+    pub id: VolumeId,
+    /// Where its data is: `s3://`, `gs://`, `az://` or `file://`, as clients reach it.
+    pub store: String,
+    /// The store's endpoint, where it is not the vendor's own.
+    pub endpoint: Option<String>,
+    /// The store's region.
+    pub region: Option<String>,
+    /// The size of a block of a file, in bytes.
+    pub block_size: u32,
+    /// How data is compressed.
+    pub compression: Compression,
+    /// When it was made.
+    pub created: Timespec,
+    /// How many bytes its files may have; `None` for no limit.
+    pub limit: Option<u64>,
+    /// Raised by each change.
+    pub generation: u64,
+}
+
+/// What is to be done with volumes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VolumeRequest {
+    /// Makes one: name, store and the like as wanted; id, time and generation are the server's.
+    Create(VolumeInfo),
+    /// All of them.
+    List,
+    /// One of them.
+    Show(String),
+    /// Changes one.
+    Set(String, VolumeSet),
+    /// Forgets one that nobody has mounted. Its objects stay unless the second says otherwise.
+    Delete(String, bool),
+}
+
+/// What is to be changed of a volume; `None` leaves it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VolumeSet {
+    /// How new data is compressed.
+    pub compression: Option<Compression>,
+    /// How many bytes its files may have; `Some(None)` for no limit.
+    pub limit: Option<Option<u64>>,
+    /// Where its store is reached.
+    pub endpoint: Option<Option<String>>,
+}
+
+/// A token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenInfo {
+    /// Its name in lists: not the secret.
+    pub id: String,
+    /// The volume that it is for.
+    pub volume: String,
+    /// The directory that is its root, `/` for all.
+    pub root: String,
+    /// It changes nothing.
+    pub read_only: bool,
+    /// Nothing is executed.
+    pub no_exec: bool,
+    /// Its root user is nobody.
+    pub root_squash: bool,
+    /// When it was made.
+    pub created: Timespec,
+    /// Until when it counts; `None` for ever.
+    pub expires: Option<Timespec>,
+}
+
+/// What is to be done with tokens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TokenRequest {
+    /// Makes one: its id and time are the server's. The answer has the secret, which nobody can read again.
+    Create(TokenInfo),
+    /// Those of a volume, or all.
+    List(Option<String>),
+    /// Ends one, and the sessions that began with it.
+    Revoke(String),
+}
+
+/// A server of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// Its number, for people.
+    pub id: String,
+    /// Where it is reached.
+    pub address: String,
+    /// Whether it was heard of lately.
+    pub alive: bool,
+    /// Its release.
+    pub release: String,
+}
+
+/// A volume, and who owns it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OwnedStatus {
+    /// Its name.
+    pub name: String,
+    /// The owner's address; empty where there is none.
+    pub owner: String,
+    /// The owner's term.
+    pub epoch: u64,
+    /// Sessions; what follows is known of volumes that the asked server owns.
+    pub sessions: Option<u64>,
+    /// Names of the clients.
+    pub clients: Vec<String>,
+    /// Requests that wait for leases.
+    pub waiting: u64,
+    /// Batches that were committed.
+    pub batches: u64,
+    /// Bytes of its files.
+    pub used: u64,
+}
+
+/// What a server says of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ServerStatus {
+    /// The server that was asked.
+    pub server: String,
+    /// The engine.
+    pub engine: String,
+    /// All servers.
+    pub members: Vec<MemberStatus>,
+    /// All volumes.
+    pub volumes: Vec<OwnedStatus>,
+}
+
+record!(VolumeInfo {
+    name,
+    id,
+    store,
+    endpoint,
+    region,
+    block_size,
+    compression,
+    created,
+    limit,
+    generation,
+});
+record!(VolumeSet { compression, limit, endpoint });
+record!(TokenInfo { id, volume, root, read_only, no_exec, root_squash, created, expires });
+record!(MemberStatus { id, address, alive, release });
+record!(OwnedStatus { name, owner, epoch, sessions, clients, waiting, batches, used });
+record!(ServerStatus { server, engine, members, volumes });
+choice!(VolumeRequest {
+    1 => Create(volume),
+    2 => List,
+    3 => Show(name),
+    4 => Set(name, set),
+    5 => Delete(name, objects),
+});
+choice!(TokenRequest { 1 => Create(token), 2 => List(volume), 3 => Revoke(id) });
+lists!(VolumeInfo, TokenInfo, MemberStatus, OwnedStatus);

@@ -1,0 +1,52 @@
+//! Kinds of messages, as the frames below number them.
+
+/// What the body of a request is, and what its reply is. Numbers are never used again for something else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u16)]
+pub enum Kind {
+    /// [`crate::Hello`], answered by [`crate::Welcome`].
+    Hello = 1,
+    /// [`crate::Request`], answered by [`crate::Response`].
+    Ask = 2,
+    /// A [`forebay_cluster::SessionId`], answered by nothing: the session lives.
+    Renew = 3,
+    /// [`crate::Reclaim`], answered by [`crate::Reclaimed`].
+    Reclaim = 4,
+    /// [`crate::Return`], answered by nothing.
+    Return = 5,
+    /// A [`forebay_cluster::SessionId`], answered by nothing: the session is over.
+    End = 6,
+    /// [`crate::Push`], from server to client, answered by nothing.
+    Push = 7,
+    /// [`crate::VolumeRequest`], answered by a list of [`crate::VolumeInfo`].
+    Volumes = 16,
+    /// [`crate::TokenRequest`], answered by a list of [`crate::TokenInfo`] and a text: the secret of a token just made.
+    Tokens = 17,
+    /// Nothing, answered by [`crate::ServerStatus`].
+    Status = 18,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 10] = [
+        Kind::Hello,
+        Kind::Ask,
+        Kind::Renew,
+        Kind::Reclaim,
+        Kind::Return,
+        Kind::End,
+        Kind::Push,
+        Kind::Volumes,
+        Kind::Tokens,
+        Kind::Status,
+    ];
+
+    /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.
+    pub const REFUSED: u16 = 0x8001;
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn of(number: u16) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u16 == number)
+    }
+}

@@ -1,0 +1,29 @@
+//! What clients and metadata servers of a shared volume say to each other, and its bytes.
+//!
+//! Guarantees: what is decoded is what was encoded; bytes that are no message are an error that takes no more memory than they have themselves.
+//! Relies on the frames below for whole messages (`docs/design/wire.md`). The messages are listed in `docs/design/messages.md`.
+
+mod admin;
+mod ahead;
+mod answer;
+mod commit;
+mod foreign;
+mod kind;
+mod operation;
+mod refusal;
+mod request;
+mod session;
+mod word;
+
+pub use admin::{
+    MemberStatus, OwnedStatus, ServerStatus, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
+};
+pub use ahead::Step;
+pub use answer::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Mapped, SegmentPlace, SpaceAnswer};
+pub use commit::{Commit, FileCommit, Numbers, ObjectCommit, SegmentCommit};
+pub use kind::Kind;
+pub use operation::{MAP_PIECES_MAX, Operation};
+pub use refusal::{Refusal, Rights};
+pub use request::{Request, Response};
+pub use session::{Hello, Push, Reclaim, Reclaimed, Return, Welcome};
+pub use word::{Message, Word};

@@ -1,0 +1,106 @@
+//! Beginning, keeping and ending a session, and what its client is told unasked.
+
+use forebay_cluster::{Grant, Lease, SessionId, Stamp};
+use forebay_types::{Epoch, Ino};
+
+use crate::{
+    admin::VolumeInfo,
+    refusal::Rights,
+    word::{choice, record},
+};
+
+/// The first message of a connection that uses a volume. Begins the session, or goes on with it on this connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// The volume's name.
+    pub volume: String,
+    /// The secret of a token, where the volume has tokens.
+    pub token: Option<String>,
+    /// The session: chosen by the client at random.
+    pub session: SessionId,
+    /// What the client calls itself, for people: host and mount point. At most 1024 bytes.
+    pub client: String,
+    /// The session was begun before: where it is over, this is refused as [`crate::Refusal::SessionEnded`], and none is begun. A client that does not know
+    /// whether its first message arrived would else take a new session for the old one.
+    pub resumes: bool,
+}
+
+/// The answer to [`Hello`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// The owner's term.
+    pub epoch: Epoch,
+    /// How long the session lives without being heard of, in milliseconds.
+    pub term_ms: u64,
+    /// Whether the session was begun by this: `false` where it was there.
+    pub begun: bool,
+    /// The volume.
+    pub volume: VolumeInfo,
+    /// What the session may.
+    pub rights: Rights,
+}
+
+/// What the session of a former owner has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reclaim {
+    /// The session.
+    pub session: SessionId,
+    /// Its leases.
+    pub leases: Vec<(Ino, Lease)>,
+}
+
+/// What it has from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reclaimed {
+    /// The owner's term.
+    pub epoch: Epoch,
+    /// All of its leases.
+    pub grants: Vec<Grant>,
+}
+
+/// A lease is returned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Return {
+    /// The session.
+    pub session: SessionId,
+    /// On what.
+    pub ino: Ino,
+    /// Which grant.
+    pub stamp: Stamp,
+    /// What is kept.
+    pub kept: Option<Lease>,
+    /// Whether the client has the inode open: then it lives until [`crate::Operation::Release`].
+    pub open: bool,
+}
+
+/// What a session is told without having asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Push {
+    /// A lease is to be returned.
+    Recall {
+        /// On what.
+        ino: Ino,
+        /// The most that may be kept.
+        keep: Option<Lease>,
+        /// Which grant is meant.
+        stamp: Stamp,
+    },
+    /// A lock for which the session waits may be free: it asks again.
+    LockFree {
+        /// On what.
+        ino: Ino,
+    },
+    /// The session was ended by the owner.
+    Ended,
+}
+
+record!(Hello { volume, token, session, client, resumes });
+record!(Welcome { epoch, term_ms, begun, volume, rights });
+record!(Reclaim { session, leases });
+record!(Reclaimed { epoch, grants });
+record!(Return { session, ino, stamp, kept, open });
+choice!(Push {
+    1 => Recall { ino, keep, stamp },
+    2 => LockFree { ino },
+    3 => Ended,
+});

@@ -1,0 +1,390 @@
+//! The bytes of messages: what was encoded is decoded, their layout stays, and bytes that are no message are an error.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+
+use std::fmt::Debug;
+
+use forebay_cluster::{Grant, Lease, SessionId, SlotNumber, Stamp};
+use forebay_format::row::{DirectoryRow, Extent, InodeRow, Layout, ObjectRef};
+use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
+use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
+use forebay_protocol::{
+    Answer, Commit, Contents, DirectoryEntry, Failure, FileCommit, Hello, InodeAnswer, Mapped, MemberStatus,
+    Message, Numbers, ObjectCommit, Operation, OwnedStatus, Push, Reclaim, Reclaimed, Refusal, Request,
+    Response, Return, Rights, SegmentCommit, SegmentPlace, ServerStatus, SpaceAnswer, Step, TokenInfo,
+    TokenRequest, VolumeInfo, VolumeRequest, VolumeSet, Welcome,
+};
+use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
+use proptest::prelude::*;
+
+const TIME: Timespec = Timespec { secs: 1_700_000_000, nanos: 5 };
+const OBJECT: ObjectRef = ObjectRef { epoch: Epoch(3), id: ObjectId(77) };
+const EXTENT: Extent = Extent {
+    len: 4096,
+    segment: SegmentId(9),
+    run_offset: 64,
+    stored_len: 300,
+    run_len: 8192,
+    skip: 100,
+    form: 1,
+    check: 0xdead_beef,
+};
+
+fn row(kind: FileKind) -> InodeRow {
+    InodeRow {
+        kind,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        size: 4096,
+        allocated: 300,
+        atime: TIME,
+        mtime: TIME,
+        ctime: TIME,
+        btime: TIME,
+        parent: Ino::ROOT,
+        has_xattrs: true,
+        has_cuts: false,
+        layout: if kind == FileKind::Regular { Layout::Single(0, 0, EXTENT) } else { Layout::Empty },
+    }
+}
+
+fn inode() -> InodeAnswer {
+    let place = SegmentPlace { object: OBJECT, offset: 128, len: 1 << 20 };
+    let contents = Some(Contents::Place(SegmentId(9), place));
+    InodeAnswer { ino: Ino(4097), row: row(FileKind::Regular), directory: None, contents }
+}
+
+fn directory() -> InodeAnswer {
+    let directory = DirectoryRow { entries: 3, directories: 1, mtime: TIME, ctime: TIME };
+    InodeAnswer { ino: Ino(2), row: row(FileKind::Directory), directory: Some(directory), contents: None }
+}
+
+fn lock() -> LockRequest {
+    let range = LockRange { start: 1, end: u64::MAX, kind: LockKind::Exclusive, pid: 12 };
+    LockRequest { space: LockSpace::Flock, owner: u64::MAX, fh: 4, range }
+}
+
+fn operations() -> Vec<Operation> {
+    use Operation as Op;
+    let (a, b, name) = (Ino(2), Ino(3), || b"name".to_vec());
+    let set = SetAttr {
+        mode: Some(0o4755),
+        size: Some(0),
+        atime: Some(SetTime::Now),
+        mtime: Some(SetTime::To(TIME)),
+        ctime: Some(TIME),
+        xattrs: vec![(b"user.a".to_vec(), Some(Vec::new())), (b"user.b".to_vec(), None)],
+        ..SetAttr::default()
+    };
+    let new = NewInode {
+        kind: FileKind::Symlink,
+        mode: 0o777,
+        uid: 1,
+        gid: 2,
+        rdev: 3,
+        target: b"to".to_vec(),
+        xattrs: vec![(b"user.a".to_vec(), b"1".to_vec())],
+    };
+    let attr = WriteAttr { mode: Some(0o755) };
+    let segment = SegmentCommit { id: SegmentId(9), offset: 128, len: 1 << 20, raw: 2 << 20 };
+    let tiny = FileCommit { ino: b, inline: Some(vec![0; 1024]), size: 1024, ..FileCommit::default() };
+    let large = FileCommit {
+        ino: a,
+        extents: vec![(4 << 20, EXTENT)],
+        size: 5 << 20,
+        attr,
+        mtime: TIME,
+        ..tiny.clone()
+    };
+    let commit = Commit {
+        objects: vec![ObjectCommit { object: OBJECT, segments: vec![segment] }],
+        files: vec![FileCommit { inline: None, ..large }, tiny],
+    };
+    vec![
+        Op::Lookup(a, name()),
+        Op::Inode(a),
+        Op::Entries { directory: a, after: Some(name()), limit: 4096, inodes: true },
+        Op::ReadLink(a),
+        Op::Xattr(a, name()),
+        Op::Xattrs(a),
+        Op::Map(a, 5, u64::MAX),
+        Op::Space,
+        Op::TestLock(a, lock()),
+        Op::Make(a, name(), new.clone()),
+        Op::MakeNameless(a, new),
+        Op::Link(a, b, name()),
+        Op::Unlink(a, name(), vec![b]),
+        Op::Rmdir(a, name(), Vec::new()),
+        Op::Rename {
+            from: a,
+            name: name(),
+            to: b,
+            new_name: name(),
+            mode: RenameMode::Exchange,
+            open: vec![a, b],
+        },
+        Op::SetAttr(a, set),
+        Op::SetAtime(a, TIME),
+        Op::SetXattr(a, name(), vec![1; 300], SetXattr::Replace),
+        Op::RemoveXattr(a, name()),
+        Op::Numbers(5, 6),
+        Op::Commit(Box::new(commit)),
+        Op::Punch { ino: a, from: 1, to: 2, size: Some(3), attr },
+        Op::Share { source: a, from: 1, target: b, to: 2, len: 3, attr },
+        Op::Release(vec![a, b]),
+        Op::Lock(a, lock(), true),
+        Op::Unlock(a, LockSpace::Record, 5, (1, 2)),
+        Op::UnlockHandle(a, 5),
+        Op::Runs(7),
+        Op::Ahead(vec![
+            Step { time: TIME, made: None, operation: Op::RemoveXattr(a, name()) },
+            Step { time: TIME, made: Some(b), operation: Op::Unlink(a, name(), vec![b]) },
+        ]),
+    ]
+}
+
+fn answers() -> Vec<Answer> {
+    let extent = Piece { offset: 1, len: 2, source: PieceSource::Extent(EXTENT) };
+    let pieces = vec![
+        extent,
+        Piece { offset: 3, len: 4, source: PieceSource::Hole },
+        Piece { offset: 7, len: 1, source: PieceSource::Inline(vec![9]) },
+    ];
+    let places = vec![(SegmentId(9), SegmentPlace { object: OBJECT, offset: 0, len: 5 })];
+    let entry = DirectoryEntry { name: b"a".to_vec(), ino: Ino(5), kind: FileKind::Socket, inode: None };
+    let with_inode = DirectoryEntry { inode: Some(Box::new(inode())), ..entry.clone() };
+    let tiny = InodeAnswer { contents: Some(Contents::Inline(vec![7; 9])), ..inode() };
+    vec![
+        Answer::Done,
+        Answer::Inode(Box::new(inode())),
+        Answer::Inode(Box::new(tiny)),
+        Answer::Entries(vec![entry, with_inode]),
+        Answer::Bytes(vec![1, 2]),
+        Answer::Names(vec![b"user.a".to_vec()]),
+        Answer::Failed(Failure::Deadlock),
+        Answer::Mapped(Mapped { pieces, places, to: 8 }),
+        Answer::Space(SpaceAnswer { used: 1, limit: Some(2), inodes: 3 }),
+        Answer::Numbers(Numbers {
+            first_segment: SegmentId(1),
+            segments: 2,
+            first_object: OBJECT,
+            objects: 3,
+        }),
+        Answer::Committed(vec![Ino(5)]),
+        Answer::Renamed(Box::new(inode()), Some(Box::new(directory()))),
+        Answer::Conflict(Some(lock().range)),
+        Answer::Waits,
+        Answer::Runs(300, 2),
+        Answer::Ahead(vec![(1, Failure::NotEmpty), (300, Failure::Stale)]),
+    ]
+}
+
+fn volume() -> VolumeInfo {
+    VolumeInfo {
+        name: "scratch".to_owned(),
+        id: VolumeId([7; 16]),
+        store: "s3://bucket/prefix".to_owned(),
+        endpoint: Some("http://127.0.0.1:7070".to_owned()),
+        region: None,
+        block_size: 4 << 20,
+        compression: Compression::Zstd,
+        created: TIME,
+        limit: Some(1 << 40),
+        generation: 2,
+    }
+}
+
+type Case = (String, Vec<u8>, fn(&[u8]) -> Option<Vec<u8>>);
+
+/// Every message of every kind, as its bytes, with what reads those again.
+#[allow(clippy::too_many_lines, reason = "a list")]
+fn all() -> Vec<Case> {
+    fn read<M: Message>(bytes: &[u8]) -> Option<Vec<u8>> {
+        M::decode(bytes).ok().map(|message| message.encode())
+    }
+    fn case<M: Message + Debug>(message: M) -> Case {
+        (format!("{message:?}"), message.encode(), read::<M>)
+    }
+    let (session, stamp) = (SessionId(1 << 100), Stamp { epoch: Epoch(3), number: 8 });
+    let grant = Grant { ino: Ino(5), lease: Lease::Write, stamp };
+    let token = TokenInfo {
+        id: "t1".to_owned(),
+        volume: "scratch".to_owned(),
+        root: "/home".to_owned(),
+        read_only: true,
+        no_exec: false,
+        root_squash: true,
+        created: TIME,
+        expires: Some(TIME),
+    };
+    let rights = Rights { root: Ino(9), read_only: true, no_exec: false, root_squash: true };
+    let client = "host:/mnt".to_owned();
+    let member = MemberStatus {
+        id: "1".to_owned(),
+        address: "a:1".to_owned(),
+        alive: true,
+        release: "0.1".to_owned(),
+    };
+    let owned = OwnedStatus {
+        name: "scratch".to_owned(),
+        sessions: Some(2),
+        clients: vec![client.clone()],
+        ..OwnedStatus::default()
+    };
+    let set = VolumeSet { compression: Some(Compression::None), limit: Some(None), endpoint: None };
+    let slot = Some((SlotNumber(63), 1 << 40));
+    let mut all = Vec::new();
+    for operation in operations() {
+        all.push(case(Request { session, slot, operation, wish: Some(Lease::Read) }));
+    }
+    all.extend(answers().into_iter().map(|answer| case(Response { answer, grants: vec![grant, grant] })));
+    for refusal in [
+        Refusal::NotOwner { address: Some("10.0.0.1:1".to_owned()) },
+        Refusal::SessionEnded,
+        Refusal::MustReclaim { epoch: Epoch(4) },
+        Refusal::WrongSlot,
+        Refusal::NoVolume("x".to_owned()),
+        Refusal::Denied("no".to_owned()),
+        Refusal::Invalid("no".to_owned()),
+        Refusal::Unavailable("no".to_owned()),
+    ] {
+        all.push(case(refusal));
+    }
+    for push in [
+        Push::Recall { ino: Ino(1), keep: Some(Lease::Read), stamp },
+        Push::LockFree { ino: Ino(1) },
+        Push::Ended,
+    ] {
+        all.push(case(push));
+    }
+    all.push(case(Hello {
+        volume: "v".to_owned(),
+        token: Some("s".to_owned()),
+        session,
+        client,
+        resumes: true,
+    }));
+    all.push(case(Welcome { epoch: Epoch(1), term_ms: 10_000, begun: true, volume: volume(), rights }));
+    all.push(case(Reclaim { session, leases: vec![(Ino(1), Lease::Write)] }));
+    all.push(case(Reclaimed { epoch: Epoch(2), grants: vec![grant] }));
+    all.push(case(Return { session, ino: Ino(1), stamp, kept: None, open: true }));
+    all.push(case(VolumeRequest::Create(volume())));
+    all.push(case(VolumeRequest::List));
+    all.push(case(VolumeRequest::Show("v".to_owned())));
+    all.push(case(VolumeRequest::Set("v".to_owned(), set)));
+    all.push(case(VolumeRequest::Delete("v".to_owned(), true)));
+    all.push(case(vec![volume(), volume()]));
+    all.push(case(TokenRequest::Create(token.clone())));
+    all.push(case(TokenRequest::List(None)));
+    all.push(case(TokenRequest::Revoke("t1".to_owned())));
+    all.push(case((vec![token], Some("secret".to_owned()))));
+    all.push(case(ServerStatus {
+        server: "s".to_owned(),
+        engine: "postgres".to_owned(),
+        members: vec![member],
+        volumes: vec![owned],
+    }));
+    all
+}
+
+#[test]
+fn what_was_encoded_is_decoded() {
+    for (text, bytes, read) in all() {
+        assert_eq!(read(&bytes).as_ref(), Some(&bytes), "{text}");
+    }
+    for answer in answers() {
+        assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
+    }
+}
+
+#[test]
+fn a_message_that_is_cut_or_goes_on_is_refused() {
+    for (text, bytes, read) in all() {
+        for len in 0..bytes.len() {
+            assert_eq!(read(&bytes[..len]), None, "{text} cut to {len}");
+        }
+        assert_eq!(read(&[&bytes[..], &[0]].concat()), None, "{text} with a byte more");
+    }
+}
+
+/// Old and new releases talk to each other: bytes that were given out do not change.
+#[test]
+fn the_bytes_stay() {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let request = |operation| Request {
+        session: SessionId(2),
+        slot: Some((SlotNumber(1), 300)),
+        operation,
+        wish: None,
+    };
+    let session = "02000000000000000000000000000000";
+    let lookup = request(Operation::Lookup(Ino(1), b"ab".to_vec())).encode();
+    assert_eq!(hex(&lookup), format!("{session}0101ac02{}00", "0101026162"));
+    let release = request(Operation::Release(vec![Ino(1), Ino(300)])).encode();
+    assert_eq!(hex(&release), format!("{session}0101ac02{}00", "2e0201ac02"));
+    let unlink = request(Operation::Unlink(Ino(1), b"a".to_vec(), vec![Ino(7)])).encode();
+    assert_eq!(hex(&unlink), format!("{session}0101ac02{}00", "230101610107"));
+    let time = Timespec { secs: 1, nanos: 5 };
+    let step = Step { time, made: Some(Ino(3)), operation: Operation::RemoveXattr(Ino(2), b"a".to_vec()) };
+    assert_eq!(hex(&Operation::Ahead(vec![step]).encode()), "33010205010329020161");
+    assert_eq!(hex(&Answer::Ahead(vec![(1, Failure::NotEmpty)]).encode()), "0e010106");
+    assert_eq!(hex(&Answer::Failed(Failure::NotEmpty).encode()), "0506");
+    assert_eq!(hex(&Answer::Committed(vec![Ino(5)]).encode()), "090105");
+    let recall = Push::Recall { ino: Ino(5), keep: None, stamp: Stamp { epoch: Epoch(3), number: 8 } };
+    assert_eq!(hex(&recall.encode()), "0105000308");
+    assert_eq!(hex(&Refusal::MustReclaim { epoch: Epoch(4) }.encode()), "0304");
+    // Every tag in use, so that none comes to mean something else unnoticed.
+    let tag_of = |operation: &Operation| operation.encode()[0];
+    let tags: Vec<u8> = operations().iter().map(tag_of).collect();
+    assert_eq!(tags, (1..=9).chain(32..=51).collect::<Vec<u8>>());
+    let tags: Vec<u8> = answers().iter().map(|answer| answer.encode()[0]).collect();
+    assert_eq!(tags, [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn a_list_that_promises_more_than_there_is_takes_no_memory() {
+    let mut bytes = vec![46];
+    bytes.extend([0xff; 9]);
+    bytes.push(1);
+    assert!(Operation::decode(&bytes).is_err());
+}
+
+#[test]
+fn what_is_told_afterwards_contains_no_more_of_its_kind() {
+    let told = |operation| Operation::Ahead(vec![Step { time: TIME, made: None, operation }]);
+    for operation in operations() {
+        let may_be = Step::may_be(&operation);
+        assert_eq!(Operation::decode(&told(operation.clone()).encode()).is_ok(), may_be, "{operation:?}");
+    }
+    // Each level that a decoder went down would take some of its stack.
+    let level = [51, 1, 0, 0, 0];
+    assert!(Operation::decode(&level.repeat(1 << 20)).is_err());
+}
+
+#[test]
+fn what_changes_something_has_a_slot() {
+    for operation in operations() {
+        assert_eq!(operation.changes(), operation.encode()[0] >= 32, "{operation:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Any bytes are a message or an error, and whatever is a message is read again as itself.
+    #[test]
+    fn hostile_bytes_are_an_error(which in 0_usize..1000, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let all = all();
+        let (_, mut bytes, read) = all[which % all.len()].clone();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(again) = read(&bytes) {
+            prop_assert_eq!(read(&again), Some(again));
+        }
+    }
+}
