@@ -43,8 +43,7 @@ impl FromStr for EngineUrl {
     fn from_str(url: &str) -> Result<EngineUrl, EngineUrlError> {
         // What follows the scheme may have a password.
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        let shown =
-            if scheme.starts_with("postgres") { format!("{scheme}://…") } else { format!("{url:?}") };
+        let shown = if url.contains("://") { format!("{scheme}://…") } else { format!("{url:?}") };
         let wrong = |reason: String| EngineUrlError { url: shown, reason };
         match url.split_once(':') {
             Some(("dir", path)) if path.starts_with('/') => Ok(EngineUrl::Directory(path.into())),
@@ -74,7 +73,7 @@ mod tests {
         for (url, what) in [
             ("dir:a", "absolute"),
             ("/a", "write dir:/PATH"),
-            ("mysql://h/d", "mysql: is no engine"),
+            ("mysql://me:secret@h/d", "mysql: is no engine"),
             ("postgres://me:secret@/d", "host is missing"),
         ] {
             let error = url.parse::<EngineUrl>().unwrap_err().to_string();

@@ -8,7 +8,10 @@ use std::{
 use forebay_engine::Outcome;
 use forebay_testkit::relay::{Direction, Relay};
 
-use crate::postgres::{MARK, Owner, SERVER, engine, fresh, settled};
+use crate::{
+    owner::{MARK, Owner, settled},
+    postgres::{SERVER, engine, fresh},
+};
 
 const PATIENT: Duration = Duration::from_secs(120);
 

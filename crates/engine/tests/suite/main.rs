@@ -6,4 +6,6 @@ mod cuts;
 mod embedded;
 mod hosts;
 mod memory;
+mod owner;
+mod place;
 mod postgres;
