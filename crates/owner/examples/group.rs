@@ -13,7 +13,8 @@ use forebay_cluster::{ServerId, SessionId, SlotNumber, Terms};
 use forebay_engine::{Batch, Engine, EngineError, MemoryEngine, Outcome, RowPage, Writers};
 use forebay_env::SystemClock;
 use forebay_meta::{Namespace, NewInode};
-use forebay_owner::{Answer, Operation, Request, SystemTicks, VolumeOwner, take};
+use forebay_owner::{SystemTicks, VolumeOwner, take};
+use forebay_protocol::{Answer, Operation, Request, Rights};
 use forebay_types::{FileKind, Ino, SubvolumeId};
 use hdrhistogram::Histogram;
 
@@ -89,7 +90,7 @@ fn main() {
 fn client(owner: &VolumeOwner, id: u64) -> Histogram<u64> {
     let session = SessionId(u128::from(id));
     let (to, from) = mpsc::channel();
-    owner.begin_session(session, "an example", Box::new(move |_| to.send(()).unwrap()));
+    owner.begin_session(session, "an example", Rights::ALL, Box::new(move |_| to.send(()).unwrap()));
     from.recv().unwrap();
     let (to, from) = mpsc::channel::<(u16, Answer)>();
     let mut numbers = [0; EACH as usize];

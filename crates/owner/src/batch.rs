@@ -3,11 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use forebay_cluster::{Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions};
-use forebay_format::{key::Key, row::Row, shared_row::RetryRow};
+use forebay_format::{
+    key::Key,
+    row::{ObjectRef, Row},
+    shared_row::RetryRow,
+};
 use forebay_types::{Ino, SubvolumeId};
 use rustc_hash::FxHashMap;
 
-use crate::request::{Refusal, Reply, Request, Response};
+use forebay_protocol::{Push, Refusal, Request, Response, Rights};
+
+use crate::{ahead::GivenRuns, locks::SharedLocks, numbers::Given, opens::Opens, request::Reply};
 
 /// The number of a batch: they are committed one after the other.
 pub(crate) type BatchNumber = u64;
@@ -50,6 +56,18 @@ pub(crate) struct Core {
     pub(crate) dirty: bool,
     pub(crate) over: bool,
     pub(crate) stops: bool,
+    /// What the sessions that live may.
+    pub(crate) rights: FxHashMap<SessionId, Rights>,
+    pub(crate) given: Given,
+    pub(crate) runs: GivenRuns,
+    pub(crate) opens: Opens,
+    pub(crate) locks: SharedLocks,
+    /// The last batch with rows of locks.
+    pub(crate) locks_in: BatchNumber,
+    /// What sessions are to be told once nothing is locked here.
+    pub(crate) tell: Vec<(SessionId, Push)>,
+    /// Objects to be deleted, and when this owner first saw them.
+    pub(crate) garbage_since: FxHashMap<ObjectRef, Moment>,
 }
 
 /// A response that waits for a batch.
@@ -87,7 +105,7 @@ impl Core {
     }
 
     /// Ends a session in the batch that collects.
-    pub(crate) fn end_session(&mut self, session: SessionId, at: SubvolumeId) {
+    pub(crate) fn end_session(&mut self, session: SessionId, at: SubvolumeId, now: Moment) {
         for slot in self.sessions.slots(session) {
             self.put(&Key::Retry(session.0, slot.0), None);
         }
@@ -96,14 +114,18 @@ impl Core {
                 self.put(&Key::WriteLease(session.0, at, grant.ino), None);
             }
         }
+        self.release_all(session, at);
+        self.unlock_all(session, at, now);
+        self.rights.remove(&session);
+        self.runs.forget(session);
         let batch = self.put(&Key::Session(session.0), None);
         self.sessions.end(session);
         self.ending.push((batch, session));
     }
 
-    /// Whether the owner is to stop, and has not been able to commit for so long that it may not answer anyway.
+    /// Whether committing is given up: it is over, or the owner is to stop and has not been able to commit for so long that it may not answer anyway.
     pub(crate) fn stops_in_vain(&self, now: Moment) -> bool {
-        self.stops && !self.ownership.may_look_up(now)
+        self.over || self.stops && !self.ownership.may_look_up(now)
     }
 
     /// The batch that a look at these inodes has to wait for: the last one with a change of any.

@@ -3,15 +3,16 @@
 //! A batch has the namespace's rows, those of sessions, slots and leases, and the next fence. It is committed, or found to be fenced; where nobody can tell, the
 //! same batch is committed again until somebody can. Only then the next one is closed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_cluster::{Claim, SessionId};
 use forebay_engine::{Batch, EngineError, Outcome, settle};
 use forebay_format::key::Key;
 use forebay_meta::{Checkpoint, MetaError};
+use forebay_protocol::{Push, Refusal};
 
 use crate::{
-    batch::{BatchNumber, HeldBack, Rows},
+    batch::{BatchNumber, Core, HeldBack, Rows},
     owner::{VolumeOwner, not_owner},
     take::{fence_value, read_fence},
 };
@@ -50,9 +51,11 @@ impl VolumeOwner {
         loop {
             let Some(stops) = self.wait_for_work() else { return Ok(()) };
             if let Some(closed) = self.close_batch(stops)? {
+                let began = Instant::now();
                 if !self.commit(closed) {
                     return Ok(());
                 }
+                self.batches.took(began.elapsed());
                 self.committed();
             } else if stops {
                 self.give_up();
@@ -71,7 +74,7 @@ impl VolumeOwner {
                     session = format_args!("{:032x}", session.0),
                     "a client was not heard of: its session ends"
                 );
-                core.end_session(session, self.at);
+                core.end_session(session, self.at, now);
             }
             if core.over {
                 return None;
@@ -157,13 +160,29 @@ impl VolumeOwner {
             reply(response);
         }
         for session in ended {
-            let effects = self.core.lock().table.end(session);
-            self.carry_out(effects);
+            self.session_ended(session);
         }
+        self.tell_all();
         for id in late {
             let effects = self.run(id);
             self.carry_out(effects);
         }
+    }
+
+    /// The end of a session is committed: others may have what it had, and what it still waited for is refused.
+    fn session_ended(&self, session: SessionId) {
+        let (effects, refused) = {
+            let mut core = self.core.lock();
+            let effects = core.table.end(session);
+            let Core { requests, table, .. } = &mut *core;
+            let gone = requests
+                .extract_if(|id, pending| pending.request.session == session && !table.has_request(*id));
+            let refused: Vec<_> = gone.map(|(_, pending)| pending.reply).collect();
+            core.tell.push((session, Push::Ended));
+            (effects, refused)
+        };
+        refused.into_iter().for_each(|reply| reply(Err(Refusal::SessionEnded)));
+        self.carry_out(effects);
     }
 
     /// Puts a fence without an owner, so that another server need not wait. Failing is no harm: then it waits.

@@ -7,21 +7,29 @@
 //! [`take`] waits until the volume is to be had, [`VolumeOwner::open`] makes its owner of that, [`VolumeOwner::submit`] takes requests, and one thread runs
 //! [`VolumeOwner::commit_until_stopped`]. Replies and recalls leave through closures: this crate knows no network.
 
-mod answer;
+mod ahead;
 mod batch;
+mod beside;
+mod carry;
 mod commit;
+mod locks;
 mod log;
+mod numbers;
 mod open;
-mod operation;
+mod opens;
 mod owner;
+mod perform;
 mod request;
+mod rights;
+mod run;
 mod take;
 mod ticks;
+mod tidy;
+mod told;
 
-pub use answer::{Answer, Failure, InodeAnswer};
+pub use beside::OwnerStatus;
 pub use open::OpenError;
-pub use operation::Operation;
 pub use owner::VolumeOwner;
-pub use request::{Push, Refusal, Reply, Request, Response};
-pub use take::{Taken, take};
+pub use request::{Reply, Tell};
+pub use take::{StandsBy, Taken, stand_by, take};
 pub use ticks::{SystemTicks, Ticks};

@@ -8,19 +8,25 @@ use forebay_env::Clock;
 use forebay_format::{
     key::{self, Key},
     row::Row,
-    shared_row::RetryRow,
+    shared_row::{LocksRow, NumbersRow, RetryRow, SessionRow},
 };
 use forebay_meta::{MetaError, Namespace};
+use forebay_protocol::Rights;
 use forebay_types::{Epoch, Ino, SubvolumeId};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ahead::GivenRuns,
     batch::{Core, Kept},
+    locks::SharedLocks,
     log::CommitLog,
+    numbers::Given,
+    opens::Opens,
     owner::VolumeOwner,
-    request::Push,
+    request::Tell,
     take::Taken,
     ticks::Ticks,
+    told::ToldClock,
 };
 
 /// Rows that one call reads.
@@ -51,16 +57,19 @@ impl VolumeOwner {
         terms: Terms,
         clock: Arc<dyn Clock>,
         ticks: Arc<dyn Ticks>,
-        push: Box<dyn Fn(SessionId, Push) + Send + Sync>,
+        push: Tell,
     ) -> Result<VolumeOwner, OpenError> {
         let Standing::Owns(epoch) = taken.ownership.standing() else { return Err(OpenError::NotOwner) };
         let applied = Namespace::applied(engine.as_ref())?;
         let log = Arc::new(CommitLog::new(applied.sequence));
         let numbers = Arc::new(AtomicU64::new(0));
+        let clock: Arc<dyn Clock> = Arc::new(ToldClock(clock));
         let ns =
             Namespace::open(Arc::clone(&engine), Arc::clone(&log) as _, clock, block_size, epoch, numbers)?;
         let mut sessions = Sessions::new(terms);
-        let writes = load_sessions(engine.as_ref(), &mut sessions, at, epoch, ticks.as_ref())?;
+        let (writes, rights) = load_sessions(engine.as_ref(), &mut sessions, at, epoch, ticks.as_ref())?;
+        let held = load_held(engine.as_ref(), &sessions, at)?;
+        let former = sessions.all();
         let core = Core {
             ownership: taken.ownership,
             table: LeaseTable::taken_over(epoch, &sessions.all(), &writes),
@@ -78,23 +87,38 @@ impl VolumeOwner {
             dirty: false,
             over: false,
             stops: false,
+            rights,
+            given: held.0,
+            runs: GivenRuns::of(former, ns.next_run()),
+            opens: held.1,
+            locks: held.2,
+            locks_in: 0,
+            tell: Vec::new(),
+            garbage_since: FxHashMap::default(),
         };
         Ok(VolumeOwner::new(ns, log, at, core, ticks, push))
     }
 }
 
-/// Takes in the sessions of the rows, their slots, and their leases to write.
+type Writes = Vec<(SessionId, Ino)>;
+type AllRights = FxHashMap<SessionId, Rights>;
+
+/// Takes in the sessions of the rows, their slots, their leases to write, and what they may.
 fn load_sessions(
     engine: &dyn Engine,
     sessions: &mut Sessions<Kept>,
     at: SubvolumeId,
     epoch: Epoch,
     ticks: &dyn Ticks,
-) -> Result<Vec<(SessionId, Ino)>, MetaError> {
+) -> Result<(Writes, AllRights), MetaError> {
     let now = ticks.now();
-    each_row(engine, &key::sessions(), |key, _| {
+    let mut rights = AllRights::default();
+    each_row(engine, &key::sessions(), |key, value| {
         if let Key::Session(id) = key {
+            let row = SessionRow::decode(value).map_err(|source| damaged("a session", source))?;
+            let SessionRow { root, read_only, no_exec, root_squash, .. } = row;
             sessions.begin(SessionId(id), epoch, now);
+            rights.insert(SessionId(id), Rights { root, read_only, no_exec, root_squash });
         }
         Ok(())
     })?;
@@ -115,14 +139,51 @@ fn load_sessions(
         }
         Ok(())
     })?;
-    Ok(writes)
+    Ok((writes, rights))
+}
+
+/// Takes in what sessions have: numbers, also of those that have ended; open inodes; locks.
+fn load_held(
+    engine: &dyn Engine,
+    sessions: &Sessions<Kept>,
+    at: SubvolumeId,
+) -> Result<(Given, Opens, SharedLocks), MetaError> {
+    let (mut given, mut opens, mut locks) = (Given::default(), Opens::default(), SharedLocks::default());
+    each_row(engine, &key::numbers(None), |key, value| {
+        if let Key::Numbers(id) = key {
+            let row = NumbersRow::decode(value).map_err(|source| damaged("numbers of a session", source))?;
+            given.restore(SessionId(id), row);
+        }
+        Ok(())
+    })?;
+    each_row(engine, &key::opens(None), |key, _| {
+        match key {
+            Key::Open(id, subvolume, ino) if subvolume == at && sessions.lives(SessionId(id)) => {
+                opens.add(SessionId(id), ino);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    each_row(engine, &key::locks(None), |key, value| {
+        match key {
+            Key::Locks(id, subvolume, ino) if subvolume == at && sessions.lives(SessionId(id)) => {
+                let row = LocksRow::decode(value).map_err(|source| damaged("locks of a session", source))?;
+                locks.restore(SessionId(id), ino, &row);
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok((given, opens, locks))
 }
 
 fn damaged(row: &str, source: forebay_format::FormatError) -> MetaError {
     MetaError::Damaged { row: row.to_owned(), source }
 }
 
-fn each_row(
+/// Hands each row whose key begins with `prefix` to `each`, as the engine has them.
+pub(crate) fn each_row(
     engine: &dyn Engine,
     prefix: &[u8],
     mut each: impl FnMut(Key, &[u8]) -> Result<(), MetaError>,

@@ -1,21 +1,27 @@
 //! Requests of clients: who they are, what they wait for, how they are carried out.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use forebay_cluster::{
     Arrival, Effect, Grant, Lease, Moment, RequestId, SessionError, SessionId, Stamp, Standing,
 };
 use forebay_format::{key::Key, row::Row, shared_row::SessionRow};
-use forebay_meta::{MetaError, Namespace};
+use forebay_meta::Namespace;
+use forebay_protocol::{Answer, Message, Push, Refusal, Request, Response, Rights};
 use forebay_types::{Epoch, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::{
-    answer::Answer,
-    batch::{BatchNumber, Core, HeldBack, Pending},
+    batch::{Core, HeldBack, Pending},
+    beside::Batches,
+    carry,
     log::CommitLog,
-    request::{Push, Refusal, Reply, Request, Response},
-    take::may_pass,
+    request::{Reply, Tell},
+    run::with_wish,
     ticks::Ticks,
 };
 
@@ -30,7 +36,10 @@ pub struct VolumeOwner {
     /// Held shared from an operation's record until its slot's row is in the same batch, and alone while a batch is closed.
     pub(crate) batch: RwLock<()>,
     pub(crate) ticks: Arc<dyn Ticks>,
-    push: Box<dyn Fn(SessionId, Push) + Send + Sync>,
+    pub(crate) batches: Batches,
+    /// Bytes that the files of the volume may have.
+    pub(crate) limit: AtomicU64,
+    push: Tell,
 }
 
 impl fmt::Debug for VolumeOwner {
@@ -46,10 +55,22 @@ impl VolumeOwner {
         at: SubvolumeId,
         core: Core,
         ticks: Arc<dyn Ticks>,
-        push: Box<dyn Fn(SessionId, Push) + Send + Sync>,
+        push: Tell,
     ) -> VolumeOwner {
         let (work, batch) = (Condvar::new(), RwLock::new(()));
-        VolumeOwner { ns, log, at, core: Mutex::new(core), work, batch, ticks, push }
+        let batches = Batches::default();
+        VolumeOwner {
+            ns,
+            log,
+            at,
+            core: Mutex::new(core),
+            work,
+            batch,
+            ticks,
+            batches,
+            limit: AtomicU64::new(u64::MAX),
+            push,
+        }
     }
 
     /// The owner's term; `None` once another server has taken the volume.
@@ -61,9 +82,9 @@ impl VolumeOwner {
         }
     }
 
-    /// Begins a session of a client that calls itself `client`. The reply says the owner's term in no grant: [`VolumeOwner::epoch`] does; its answer is
-    /// [`Answer::Done`]. A session that lives already is begun again as it is.
-    pub fn begin_session(&self, session: SessionId, client: &str, reply: Reply) {
+    /// Begins a session of a client that calls itself `client`, with these rights. The reply says the owner's term in no grant: [`VolumeOwner::epoch`] does;
+    /// its answer is [`Answer::Done`]. A session that lives already is begun again as it is, with the rights that it has.
+    pub fn begin_session(&self, session: SessionId, client: &str, rights: Rights, reply: Reply) {
         let now = self.ticks.now();
         let mut core = self.core.lock();
         if let Some(refusal) = refuse_all(&core, now) {
@@ -74,12 +95,20 @@ impl VolumeOwner {
         if !core.sessions.lives(session)
             && let Standing::Owns(epoch) = core.ownership.standing()
         {
+            let Rights { root, read_only, no_exec, root_squash } = rights;
             core.sessions.begin(session, epoch, now);
-            let row = SessionRow { epoch, client: client.to_owned() };
+            core.rights.insert(session, rights);
+            let row = SessionRow { epoch, client: client.to_owned(), root, read_only, no_exec, root_squash };
             batch = core.put(&Key::Session(session.0), Some(row.encode()));
         }
         let response = Ok(Response { answer: Answer::Done, grants: Vec::new() });
         self.answer(core, HeldBack { batch, reply, response });
+    }
+
+    /// What a session that lives may.
+    #[must_use]
+    pub fn rights(&self, session: SessionId) -> Option<Rights> {
+        self.core.lock().rights.get(&session).copied()
     }
 
     /// Hears of a session that asks nothing else.
@@ -100,8 +129,13 @@ impl VolumeOwner {
         if request.slot.is_some() != request.operation.changes() {
             return reply(Err(Refusal::WrongSlot));
         }
-        let needs = request.operation.needs(&self.ns, self.at);
+        carry::read_ahead(&request.operation, &self.ns, self.at);
+        let needs = carry::needs(&request.operation, &self.ns, self.at);
+        let mut request = request;
         let mut core = self.core.lock();
+        if core.rights.get(&request.session).is_some_and(|rights| rights.read_only) {
+            request.wish = request.wish.map(|_| Lease::Read);
+        }
         let heard =
             refuse_all(&core, now).map_or(Ok(()), Err).and_then(|()| hear(&mut core, request.session, now));
         if let Err(refusal) = heard {
@@ -117,7 +151,7 @@ impl VolumeOwner {
                     return self.answer(core, HeldBack { batch, reply, response });
                 }
                 Err(SessionError::Ended | SessionError::OutOfOrder { .. }) => {
-                    core.end_session(request.session, self.at);
+                    core.end_session(request.session, self.at, now);
                     return self
                         .answer(core, HeldBack { batch: 0, reply, response: Err(Refusal::SessionEnded) });
                 }
@@ -132,11 +166,17 @@ impl VolumeOwner {
         self.carry_out(effects);
     }
 
-    /// A session returns a lease, or all of it but what it keeps.
-    pub fn returned(&self, session: SessionId, ino: Ino, stamp: Stamp, kept: Option<Lease>) {
+    /// A session returns a lease, or all of it but what it keeps. `open`: it has the inode open, which then lives until [`Operation::Release`].
+    ///
+    /// [`Operation::Release`]: forebay_protocol::Operation::Release
+    pub fn returned(&self, session: SessionId, ino: Ino, stamp: Stamp, kept: Option<Lease>, open: bool) {
         let mut core = self.core.lock();
         if hear(&mut core, session, self.ticks.now()).is_err() {
             return;
+        }
+        // Before anybody can take the last name away. Who has no lease has not seen the inode lately, and perhaps never.
+        if open && core.table.lease(session, ino).is_some() {
+            core.opened(session, self.at, ino);
         }
         let effects = core.table.returned(session, ino, stamp, kept);
         core.put_leases(self.at);
@@ -155,6 +195,7 @@ impl VolumeOwner {
         session: SessionId,
         leases: &[(Ino, Lease)],
     ) -> Result<(Epoch, Vec<Grant>), Refusal> {
+        let leases = &self.seen_leases(session, leases)?;
         let now = self.ticks.now();
         let mut core = self.core.lock();
         refuse_all(&core, now).map_or(Ok(()), Err)?;
@@ -173,6 +214,26 @@ impl VolumeOwner {
         Ok((epoch, given))
     }
 
+    /// Those of the leases that a session may have at all.
+    fn seen_leases(&self, session: SessionId, leases: &[(Ino, Lease)]) -> Result<Vec<(Ino, Lease)>, Refusal> {
+        let Some(rights) = self.rights(session) else { return Ok(leases.to_vec()) };
+        let mut seen = Vec::with_capacity(leases.len());
+        for (ino, lease) in leases {
+            match self.sees(session, &rights, *ino) {
+                Ok(true) => seen.push((*ino, if rights.read_only { Lease::Read } else { *lease })),
+                Ok(false) => {}
+                Err(error) => return Err(Refusal::Unavailable(error.to_string())),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Tells sessions what has collected for them.
+    pub(crate) fn tell_all(&self) {
+        let tell = std::mem::take(&mut self.core.lock().tell);
+        tell.into_iter().for_each(|(session, push)| (self.push)(session, push));
+    }
+
     /// Does what has become possible, and tells recalls.
     pub(crate) fn carry_out(&self, effects: Vec<Effect>) {
         let mut effects = VecDeque::from(effects);
@@ -186,90 +247,8 @@ impl VolumeOwner {
         }
     }
 
-    /// Carries out a request, or puts it off. Returns what becomes possible by that.
-    pub(crate) fn run(&self, id: RequestId) -> Vec<Effect> {
-        let mut core = self.core.lock();
-        let Some(pending) = core.requests.get(&id) else { return Vec::new() };
-        let (request, declared) = (Arc::clone(&pending.request), pending.needs.clone());
-        if !request.operation.changes() && !core.ownership.may_look_up(self.ticks.now()) {
-            core.late.push(id);
-            drop(core);
-            self.work.notify_one();
-            return Vec::new();
-        }
-        drop(core);
-        // Names may have come to stand for other inodes while it waited. From here on they cannot.
-        let needs = with_wish(request.operation.needs(&self.ns, self.at), request.wish);
-        let covers = |need: &forebay_cluster::Need| {
-            declared.iter().any(|known| known.ino == need.ino && known.access >= need.access)
-        };
-        if !needs.iter().all(covers) {
-            let mut core = self.core.lock();
-            if let Some(pending) = core.requests.get_mut(&id) {
-                pending.needs.clone_from(&needs);
-            }
-            return core.table.again(id, &needs);
-        }
-        let closing = self.batch.read();
-        let in_use = |ino| self.core.lock().table.is_held(ino);
-        let (done, changed) = CommitLog::watch(|| request.operation.carry_out(&self.ns, self.at, &in_use));
-        let mut core = self.core.lock();
-        let answer = match done {
-            Ok(answer) => answer,
-            Err(MetaError::Engine(error)) if may_pass(&error) && !changed => {
-                tracing::warn!(%error, "a request waits for the metadata engine");
-                core.late.push(id);
-                drop((core, closing));
-                self.work.notify_one();
-                return Vec::new();
-            }
-            Err(error) => Answer::failed(&error),
-        };
-        let effects = self.finish(&mut core, id, &request, answer, changed);
-        let ready = core.take_ready();
-        let waits = !core.held_back.is_empty();
-        drop((core, closing));
-        if waits {
-            self.work.notify_one();
-        }
-        ready.into_iter().for_each(|held| (held.reply)(held.response));
-        effects
-    }
-
-    fn finish(
-        &self,
-        core: &mut Core,
-        id: RequestId,
-        request: &Request,
-        answer: Answer,
-        changed: bool,
-    ) -> Vec<Effect> {
-        let Some(Pending { needs, reply, .. }) = core.requests.remove(&id) else { return Vec::new() };
-        let mut batch: BatchNumber = core.last_change(needs.iter().map(|need| need.ino));
-        let lives = core.sessions.lives(request.session);
-        if changed {
-            (batch, core.dirty) = (core.open, true);
-            let written = needs.iter().filter(|need| need.access == forebay_cluster::Access::Write);
-            core.changed.extend(written.map(|need| (need.ino, batch)));
-        }
-        if lives && request.slot.is_some() {
-            core.keep_answer(request, &answer.encode());
-            batch = core.open;
-        }
-        let wishes: Vec<(Ino, Lease)> = match request.wish.filter(|_| lives) {
-            Some(lease) => request.operation.leases(&answer).into_iter().map(|ino| (ino, lease)).collect(),
-            None => Vec::new(),
-        };
-        let (grants, effects) = core.table.done(id, &wishes);
-        core.put_leases(self.at);
-        batch = batch.max(core.batch_of(&grants));
-        let response = if lives { Ok(Response { answer, grants }) } else { Err(Refusal::SessionEnded) };
-        core.held_back.push(HeldBack { batch, reply, response });
-        effects
-    }
-
     /// Gives a response once its batch is committed.
-    fn answer(&self, mut core: parking_lot::MutexGuard<'_, Core>, held: HeldBack) {
+    pub(crate) fn answer(&self, mut core: parking_lot::MutexGuard<'_, Core>, held: HeldBack) {
         if held.batch <= core.committed {
             drop(core);
             (held.reply)(held.response);
@@ -279,14 +258,6 @@ impl VolumeOwner {
             self.work.notify_one();
         }
     }
-}
-
-/// A lease to write needs the inodes like a change does.
-fn with_wish(mut needs: Vec<forebay_cluster::Need>, wish: Option<Lease>) -> Vec<forebay_cluster::Need> {
-    if let Some(lease) = wish {
-        needs.iter_mut().for_each(|need| need.access = need.access.max(lease.access()));
-    }
-    needs
 }
 
 fn repeated(bytes: &[u8]) -> Result<Response, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forebay_cluster::{Claim, Fence, Ownership, ServerId, Terms};
+use forebay_cluster::{Claim, Fence, Moment, Ownership, ServerId, Terms};
 use forebay_engine::{Batch, Engine, EngineError, Outcome, settle};
 use forebay_format::{key::Key, row::Row, shared_row::FenceRow};
 use forebay_meta::MetaError;
@@ -18,25 +18,42 @@ pub struct Taken {
     pub(crate) ownership: Ownership,
 }
 
-/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once `stopped` says so, which is asked at least every
-/// half second; `pause` waits that long, or less.
+/// What a server that stands by is asked and told.
+pub trait StandsBy {
+    /// Waits this long, or less.
+    fn pause(&mut self, time: Duration);
+
+    /// Whether to stand by no more. Asked at least every half second.
+    fn stopped(&self) -> bool;
+
+    /// The fence as it was just read.
+    fn saw(&mut self, _fence: Option<&Fence>) {}
+
+    /// Whether to take the volume, which is to be had now. Asked again after a pause where not.
+    fn takes(&mut self, _now: Moment) -> bool {
+        true
+    }
+}
+
+/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once it is to stand by no more.
 ///
 /// # Errors
 /// [`EngineError`] where the engine fails for good; while it is unreachable, it is asked again.
-pub fn take(
+pub fn stand_by(
     engine: &Arc<dyn Engine>,
     (server, address): (ServerId, &str),
     terms: Terms,
     ticks: &dyn Ticks,
-    mut pause: impl FnMut(Duration),
-    stopped: &dyn Fn() -> bool,
+    by: &mut dyn StandsBy,
 ) -> Result<Option<Taken>, MetaError> {
     let mut ownership = Ownership::new(server, address.to_owned(), terms);
-    while !stopped() {
+    while !by.stopped() {
         match read_fence(engine.as_ref()) {
             Ok(found) => {
                 let now = ticks.now();
+                by.saw(found.as_ref());
                 if let Some(claim) = ownership.saw(found, now)
+                    && by.takes(now)
                     && commit_claim(engine.as_ref(), &claim)?
                 {
                     ownership.claimed(claim, now);
@@ -48,9 +65,36 @@ pub fn take(
             }
             Err(error) => return Err(error),
         }
-        pause(LOOK_EVERY);
+        by.pause(LOOK_EVERY);
     }
     Ok(None)
+}
+
+/// [`stand_by`] of a server that takes whatever is to be had, with two closures.
+///
+/// # Errors
+/// As there.
+pub fn take(
+    engine: &Arc<dyn Engine>,
+    server: (ServerId, &str),
+    terms: Terms,
+    ticks: &dyn Ticks,
+    pause: impl FnMut(Duration),
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Taken>, MetaError> {
+    stand_by(engine, server, terms, ticks, &mut Plain(pause, stopped))
+}
+
+struct Plain<'a, P>(P, &'a dyn Fn() -> bool);
+
+impl<P: FnMut(Duration)> StandsBy for Plain<'_, P> {
+    fn pause(&mut self, time: Duration) {
+        (self.0)(time);
+    }
+
+    fn stopped(&self) -> bool {
+        (self.1)()
+    }
 }
 
 /// Whether an engine that failed so may work again.

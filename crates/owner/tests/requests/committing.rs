@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use forebay_cluster::SlotNumber;
-use forebay_owner::{Answer, Failure, Operation, Refusal, Request};
+use forebay_protocol::{Answer, Failure, Operation, Refusal, Request};
 use forebay_types::{Epoch, Ino};
 
 use super::{
     held::Mode,
-    world::{World, lookup, make, until},
+    world::{World, lookup, make, make_directory, new_file, until},
 };
 
 #[test]
@@ -155,4 +155,48 @@ fn a_change_without_a_slot_is_refused() {
     let needless = Request { session, slot: Some((SlotNumber(0), 1)), operation: lookup("a"), wish: None };
     assert_eq!(server.submit(needless).get(), Err(Refusal::WrongSlot));
     server.stop().unwrap();
+}
+
+#[test]
+fn what_operations_need_is_read_many_rows_at_once() {
+    for world in World::both() {
+        let server = world.owner();
+        let client = server.begin(1);
+        let directory = client.inode(make_directory("directory")).ino;
+        for name in ["a", "b", "c", "d"] {
+            client.inode(Operation::Make(directory, name.as_bytes().to_vec(), new_file()));
+        }
+        let name = |name: &str| name.as_bytes().to_vec();
+        let rename = Operation::Rename {
+            from: directory,
+            name: name("a"),
+            to: Ino::ROOT,
+            new_name: name("moved"),
+            mode: forebay_meta::RenameMode::Replace,
+            open: Vec::new(),
+        };
+        let operations = [
+            Operation::Lookup(directory, name("a")),
+            Operation::Inode(directory),
+            Operation::Make(directory, name("new"), new_file()),
+            Operation::Unlink(directory, name("b"), Vec::new()),
+            Operation::SetAttr(directory, forebay_meta::SetAttr::default()),
+            rename,
+        ];
+        let (session, mut next) = (client.session, client.next());
+        server.stop().unwrap();
+        for operation in operations {
+            // Each new owner has nothing in memory.
+            let later = world.owner();
+            later.owner.reclaim(session, &[]).unwrap();
+            let client = later.client(session, next);
+            let (single, many) = world.engine.reads();
+            let answer = client.ask(operation.clone()).answer();
+            assert!(!matches!(answer, Answer::Failed(_)), "{operation:?}: {answer:?}");
+            let (single, many) = (world.engine.reads().0 - single, world.engine.reads().1 - many);
+            assert!(single == 0 && many <= 2, "{operation:?}: {single} rows singly, {many} times many");
+            next = client.next();
+            later.stop().unwrap();
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_engine::{Batch, Engine, EngineError, MemoryEngine, Outcome, RowPage, Writers};
+use forebay_engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 use parking_lot::{Condvar, Mutex};
 
 /// What becomes of commits.
@@ -26,18 +26,21 @@ struct State {
     /// Commits that were asked for, and those that took effect.
     asked: u64,
     committed: u64,
+    /// Calls that read one row or a range, and those that read many rows.
+    single: u64,
+    many: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HeldEngine {
-    rows: MemoryEngine,
+    rows: Arc<dyn Engine>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl HeldEngine {
-    pub fn new() -> Arc<HeldEngine> {
-        Arc::default()
+    pub fn over(rows: Arc<dyn Engine>) -> Arc<HeldEngine> {
+        Arc::new(HeldEngine { rows, state: Mutex::default(), changed: Condvar::new() })
     }
 
     pub fn set(&self, mode: Mode) {
@@ -51,6 +54,12 @@ impl HeldEngine {
 
     pub fn asked(&self) -> u64 {
         self.state.lock().asked
+    }
+
+    /// How often one row or a range was read, and how often many rows at once.
+    pub fn reads(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.single, state.many)
     }
 
     fn away(&self) -> Result<(), EngineError> {
@@ -67,16 +76,19 @@ impl HeldEngine {
 impl Engine for HeldEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         self.away()?;
+        self.state.lock().single += 1;
         self.rows.get(key)
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         self.away()?;
+        self.state.lock().many += 1;
         self.rows.get_many(keys)
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         self.away()?;
+        self.state.lock().single += 1;
         self.rows.scan(from, to, limit)
     }
 

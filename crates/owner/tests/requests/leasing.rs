@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use forebay_cluster::{Lease, SessionId};
-use forebay_owner::{Answer, Failure, Operation, Push, Refusal};
+use forebay_protocol::{Answer, Failure, Operation, Push, Refusal};
 use forebay_types::Ino;
 
 use super::held::Mode;
@@ -16,7 +16,13 @@ fn a_change_waits_until_what_others_keep_is_returned() {
     let world = World::new();
     let server = world.owner();
     let (reader, writer) = (server.begin(1), server.begin(2));
-    let response = reader.ask_for(Operation::Entries(Ino::ROOT, None, 10), Lease::Read).get().unwrap();
+    let response = reader
+        .ask_for(
+            Operation::Entries { directory: Ino::ROOT, after: None, limit: 10, inodes: false },
+            Lease::Read,
+        )
+        .get()
+        .unwrap();
     let grant = response.grants[0];
     assert_eq!((grant.ino, grant.lease), (Ino::ROOT, Lease::Read));
     let made = writer.ask(make("a"));
@@ -24,7 +30,7 @@ fn a_change_waits_until_what_others_keep_is_returned() {
     let recall = Push::Recall { ino: Ino::ROOT, keep: None, stamp: grant.stamp };
     assert_eq!(recalls(&server, reader.session), [recall]);
     assert!(!made.is_there());
-    server.owner.returned(reader.session, Ino::ROOT, grant.stamp, None);
+    server.owner.returned(reader.session, Ino::ROOT, grant.stamp, None, false);
     assert!(made.answer().inode().is_some());
     server.stop().unwrap();
 }
@@ -44,7 +50,7 @@ fn a_client_that_is_not_heard_of_is_in_nobodys_way() {
     }
     assert!(made.answer().inode().is_some());
     assert_eq!(server.owner.renew(silent.session), Err(Refusal::SessionEnded));
-    let late = silent.ask(Operation::Unlink(Ino::ROOT, b"a".to_vec()));
+    let late = silent.ask(Operation::Unlink(Ino::ROOT, b"a".to_vec(), Vec::new()));
     assert_eq!(late.get(), Err(Refusal::SessionEnded));
     assert!(other.ask(lookup("a")).answer().inode().is_some());
     server.stop().unwrap();
@@ -57,12 +63,12 @@ fn a_name_that_changes_while_it_is_waited_for_is_looked_at_again() {
     let (holder, one, maker, other) = (server.begin(1), server.begin(2), server.begin(3), server.begin(4));
     drop(one.ask(make("a")).answer());
     let root = holder.ask_for(Operation::Inode(Ino::ROOT), Lease::Read).get().unwrap().grants[0];
-    let unlink = || Operation::Unlink(Ino::ROOT, b"a".to_vec());
+    let unlink = || Operation::Unlink(Ino::ROOT, b"a".to_vec(), Vec::new());
     let first = one.ask(unlink());
     let made = maker.ask_for(make("a"), Lease::Read);
     // When this arrives, "a" is still the first file, which nobody has a lease on.
     let second = other.ask(unlink());
-    server.owner.returned(holder.session, Ino::ROOT, root.stamp, None);
+    server.owner.returned(holder.session, Ino::ROOT, root.stamp, None, false);
     let made = made.get().unwrap();
     let (ino, grant) = (made.answer.inode().unwrap().ino, made.grants[0]);
     assert_eq!((grant.ino, grant.lease), (ino, Lease::Read), "and none on the directory: others wait for it");
@@ -70,7 +76,7 @@ fn a_name_that_changes_while_it_is_waited_for_is_looked_at_again() {
     let recall = Push::Recall { ino, keep: None, stamp: grant.stamp };
     until("the recall", || recalls(&server, maker.session) == [recall]);
     assert!(!second.is_there());
-    server.owner.returned(maker.session, ino, grant.stamp, None);
+    server.owner.returned(maker.session, ino, grant.stamp, None, false);
     assert_eq!(second.answer().inode().unwrap().ino, ino);
     assert_eq!(one.ask(lookup("a")).answer(), Answer::Failed(Failure::NotFound));
     server.stop().unwrap();
@@ -90,7 +96,7 @@ fn leases_to_write_outlive_the_owner() {
     let (_, given) = later.owner.reclaim(writer.session, &[(Ino::ROOT, Lease::Write)]).unwrap();
     assert_eq!(given.len(), 1);
     assert!(given[0].stamp > granted.stamp);
-    later.owner.returned(writer.session, Ino::ROOT, given[0].stamp, Some(Lease::Read));
+    later.owner.returned(writer.session, Ino::ROOT, given[0].stamp, Some(Lease::Read), false);
     assert!(seen.answer().inode().is_some());
     later.stop().unwrap();
 }

@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod committing;
+mod contents;
 mod held;
 mod leasing;
+mod locking;
+mod once;
+mod opens;
+mod rights;
 mod world;

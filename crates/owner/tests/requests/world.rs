@@ -11,9 +11,11 @@ use std::{
 };
 
 use forebay_cluster::{Lease, Moment, ServerId, SessionId, SlotNumber, Terms};
+use forebay_engine::{EmbeddedEngine, MemoryEngine};
 use forebay_env::ManualClock;
 use forebay_meta::{MetaError, Namespace, NewInode};
-use forebay_owner::{Answer, Operation, Push, Refusal, Request, Response, Ticks, VolumeOwner, take};
+use forebay_owner::{Ticks, VolumeOwner, take};
+use forebay_protocol::{Answer, InodeAnswer, Operation, Push, Refusal, Request, Response, Rights};
 use forebay_types::{FileKind, Ino, SubvolumeId};
 use parking_lot::Mutex;
 
@@ -43,13 +45,36 @@ pub struct World {
     pub engine: Arc<HeldEngine>,
     pub ticks: Arc<TestTicks>,
     servers: AtomicU64,
+    _dir: Option<tempfile::TempDir>,
 }
 
 impl World {
     pub fn new() -> World {
-        let engine = HeldEngine::new();
+        World::over(Arc::new(MemoryEngine::default()), None)
+    }
+
+    /// One over an engine in memory, and one over the embedded one.
+    pub fn both() -> [World; 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let embedded = Arc::new(EmbeddedEngine::open(dir.path()).unwrap());
+        [World::new(), World::over(embedded, Some(dir))]
+    }
+
+    fn over(rows: Arc<dyn forebay_engine::Engine>, dir: Option<tempfile::TempDir>) -> World {
+        let engine = HeldEngine::over(rows);
         Namespace::format(engine.as_ref(), &ManualClock::default(), 0, 0, 0o755).unwrap();
-        World { engine, ticks: Arc::default(), servers: AtomicU64::new(1) }
+        World { engine, ticks: Arc::default(), servers: AtomicU64::new(1), _dir: dir }
+    }
+
+    /// Lets time pass, while the server keeps its fence and these clients say that they live.
+    pub fn pass(&self, server: &Server, clients: &[&Client<'_>], time: Duration) {
+        // Less than an owner may answer for after its last batch.
+        let step = Duration::from_millis(1500);
+        for at in 0..time.as_millis().div_ceil(step.as_millis()) {
+            self.ticks.pass(step.min(time - step * at as u32));
+            until("a beat", || clients.iter().all(|client| server.owner.renew(client.session).is_ok()));
+        }
+        until("a beat", || server.beats());
     }
 
     /// A server that owns the volume, once it can: a pause of it lets time pass.
@@ -109,11 +134,26 @@ impl Server {
     }
 
     pub fn begin(&self, session: u128) -> Client<'_> {
+        self.begin_with(session, Rights::ALL)
+    }
+
+    pub fn begin_with(&self, session: u128, rights: Rights) -> Client<'_> {
         let (to, from) = mpsc::channel();
         let session = SessionId(session);
-        self.owner.begin_session(session, "a test", Box::new(move |response| drop(to.send(response))));
+        let reply = Box::new(move |response| drop(to.send(response)));
+        self.owner.begin_session(session, "a test", rights, reply);
         assert_eq!(Awaited(from).answer(), Answer::Done);
         Client { server: self, session, next: AtomicU64::new(1) }
+    }
+
+    /// Whether it answers.
+    fn beats(&self) -> bool {
+        !matches!(self.owner.renew(SessionId(u128::MAX)), Err(Refusal::NotOwner { .. }))
+    }
+
+    /// What a session was told and nobody has asked for yet.
+    pub fn told(&self, session: SessionId) -> Vec<Push> {
+        self.pushes.lock().extract_if(.., |push| push.0 == session).map(|push| push.1).collect()
     }
 
     /// The same client, at this server.
@@ -145,6 +185,16 @@ impl Client<'_> {
         Request { session: self.session, slot, operation, wish }
     }
 
+    /// The number of its next request.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::SeqCst)
+    }
+
+    /// The inode that it is told.
+    pub fn inode(&self, operation: Operation) -> InodeAnswer {
+        self.ask(operation).answer().inode().expect("an inode").clone()
+    }
+
     pub fn ask(&self, operation: Operation) -> Awaited {
         self.server.submit(self.request(operation, None))
     }
@@ -154,8 +204,8 @@ impl Client<'_> {
     }
 }
 
-pub fn make(name: &str) -> Operation {
-    let new = NewInode {
+pub fn new_file() -> NewInode {
+    NewInode {
         kind: FileKind::Regular,
         mode: 0o644,
         uid: 1,
@@ -163,7 +213,15 @@ pub fn make(name: &str) -> Operation {
         rdev: 0,
         target: Vec::new(),
         xattrs: Vec::new(),
-    };
+    }
+}
+
+pub fn make(name: &str) -> Operation {
+    Operation::Make(Ino::ROOT, name.as_bytes().to_vec(), new_file())
+}
+
+pub fn make_directory(name: &str) -> Operation {
+    let new = NewInode { kind: FileKind::Directory, mode: 0o755, ..new_file() };
     Operation::Make(Ino::ROOT, name.as_bytes().to_vec(), new)
 }
 

@@ -1,0 +1,192 @@
+//! Carrying an operation out, with all that it changes besides the namespace: what the session has open, its numbers, its locks.
+//!
+//! Runs while no batch can be closed, so that rows of sessions are in the same batch as the record that they go with.
+
+use std::sync::atomic::Ordering;
+
+use forebay_cluster::SessionId;
+use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Removed};
+use forebay_protocol::{Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SpaceAnswer};
+use forebay_types::{Ino, SegmentId};
+use rustc_hash::FxHashSet;
+
+use crate::{carry, owner::VolumeOwner, rights};
+
+/// Numbers of each kind that one request is given at most.
+const NUMBERS_MAX: u32 = 4096;
+/// Objects that a session may have numbers of, and not have committed.
+const OBJECTS_MAX: u64 = 1 << 16;
+
+fn inode(inode: &Inode) -> Answer {
+    Answer::Inode(Box::new(InodeAnswer::of(inode)))
+}
+
+impl VolumeOwner {
+    /// Carries an operation of a session out, as far as it may.
+    ///
+    /// # Errors
+    /// [`MetaError`]; nothing was changed.
+    pub(crate) fn perform(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        operation: &Operation,
+    ) -> Result<Answer, MetaError> {
+        if let Some(failure) = self.forbids(session, rights, operation)? {
+            return Ok(Answer::Failed(failure));
+        }
+        let mut answer = match rights::limited(operation, rights).as_ref() {
+            Operation::MakeNameless(parent, new) => {
+                let made = self.ns.make_nameless(self.at, *parent, new)?;
+                self.core.lock().opened(session, self.at, made.ino);
+                inode(&made)
+            }
+            Operation::Unlink(parent, name, open) => {
+                let in_use = self.in_use(open);
+                self.removed(session, open, self.ns.unlink(self.at, *parent, name, &in_use)?)
+            }
+            Operation::Rmdir(parent, name, open) => {
+                let in_use = self.in_use(open);
+                self.removed(session, open, self.ns.rmdir(self.at, *parent, name, &in_use)?)
+            }
+            Operation::Rename { from, name, to, new_name, mode, open } => {
+                let in_use = self.in_use(open);
+                let replaced = self.ns.rename(self.at, (*from, name), (*to, new_name), *mode, &in_use)?;
+                let moved = self.ns.lookup(self.at, *to, new_name)?;
+                let replaced = replaced.map(|removed| match self.removed(session, open, removed) {
+                    Answer::Inode(inode) => Some(inode),
+                    _ => None,
+                });
+                Answer::Renamed(Box::new(InodeAnswer::of(&moved)), replaced.flatten())
+            }
+            Operation::Numbers(segments, objects) => self.give(session, *segments, *objects)?,
+            Operation::Runs(runs) => self.give_runs(session, *runs)?,
+            Operation::Ahead(steps) => self.carry_out_ahead(session, rights, steps)?,
+            Operation::Commit(commit) => self.take_in(session, rights, commit)?,
+            Operation::Space => self.space(),
+            Operation::Release(inos) => {
+                self.core.lock().released(session, self.at, inos);
+                Answer::Done
+            }
+            Operation::TestLock(ino, request) => {
+                Answer::Conflict(self.core.lock().locks.conflict(session, *ino, request))
+            }
+            Operation::Lock(ino, request, wait) => {
+                // Nothing is locked that is not there.
+                self.ns.inode(self.at, *ino)?;
+                let now = self.ticks.now();
+                self.core.lock().lock((session, self.at), *ino, request, *wait, now)
+            }
+            Operation::Unlock(ino, space, owner, range) => {
+                let now = self.ticks.now();
+                self.core.lock().unlock((session, self.at), *ino, (*space, *owner), *range, now);
+                Answer::Done
+            }
+            Operation::UnlockHandle(ino, handle) => {
+                let now = self.ticks.now();
+                self.core.lock().unlock_handle((session, self.at), *ino, *handle, now);
+                Answer::Done
+            }
+            other => carry::carry_out(other, &self.ns, self.at, rights.root)?,
+        };
+        rights::seen(&mut answer, rights);
+        Ok(answer)
+    }
+
+    /// Whether an inode that loses its last name is to stay: somebody has it open, or may have.
+    fn in_use<'a>(&'a self, open: &'a [Ino]) -> impl Fn(Ino) -> bool + 'a {
+        move |ino| {
+            let core = self.core.lock();
+            open.contains(&ino) || core.opens.is_open(ino) || core.table.recovers()
+        }
+    }
+
+    /// Notes what lost its last name and is open at the session.
+    fn removed(&self, session: SessionId, open: &[Ino], removed: Removed) -> Answer {
+        if removed.orphan && open.contains(&removed.inode.ino) {
+            self.core.lock().opened(session, self.at, removed.inode.ino);
+        }
+        inode(&removed.inode)
+    }
+
+    fn give(&self, session: SessionId, segments: u32, objects: u32) -> Result<Answer, MetaError> {
+        let has = self.core.lock().given.objects(session);
+        if segments.max(objects) > NUMBERS_MAX || has + u64::from(objects) > OBJECTS_MAX {
+            return Ok(Answer::Failed(Failure::Invalid));
+        }
+        let (first_segment, first_object) = self.ns.new_numbers(segments, objects);
+        self.ns.record_numbers()?;
+        let numbers = Numbers { first_segment, segments, first_object, objects };
+        let mut core = self.core.lock();
+        if core.sessions.lives(session) {
+            core.give_numbers(session, &numbers);
+        }
+        Ok(Answer::Numbers(numbers))
+    }
+
+    /// Takes in what a session has put into the store. Files that it does not see are gone, as far as it is concerned.
+    fn take_in(&self, session: SessionId, rights: &Rights, commit: &Commit) -> Result<Answer, MetaError> {
+        if !self.core.lock().given.has(session, &commit.objects) {
+            return Ok(Answer::Failed(Failure::Invalid));
+        }
+        let segments = || commit.objects.iter().flat_map(|object| &object.segments);
+        let raw: u64 = segments().fold(0, |sum, segment| sum.saturating_add(segment.raw));
+        if self.ns.segment_totals().live.saturating_add(raw) > self.limit.load(Ordering::Relaxed) {
+            return Ok(Answer::Failed(Failure::NoSpace));
+        }
+        if rights.root != Ino::ROOT {
+            // Bytes of others are not to be had by naming them.
+            let own: FxHashSet<SegmentId> = segments().map(|segment| segment.id).collect();
+            let mut extents = commit.files.iter().flat_map(|file| &file.extents);
+            if !extents.all(|(_, extent)| own.contains(&extent.segment)) {
+                return Ok(Answer::Failed(Failure::NotPermitted));
+            }
+        }
+        let (mut files, mut gone) = (Vec::with_capacity(commit.files.len()), Vec::new());
+        for file in &commit.files {
+            if !self.sees(session, rights, file.ino)? {
+                gone.push(file.ino);
+                continue;
+            }
+            files.push(NewContents {
+                ino: file.ino,
+                inline: file.inline.as_deref(),
+                extents: &file.extents,
+                size: file.size,
+                attr: file.attr,
+                mtime: file.mtime,
+            });
+        }
+        let objects: Vec<_> = commit
+            .objects
+            .iter()
+            .map(|object| {
+                let segments = object.segments.iter().map(|segment| NewSegment {
+                    id: segment.id,
+                    offset: segment.offset,
+                    len: segment.len,
+                    raw: segment.raw,
+                });
+                (object.object, segments.collect::<Vec<_>>())
+            })
+            .collect();
+        gone.extend(self.ns.take_in(self.at, &objects, &files)?);
+        let used: Vec<Vec<u64>> = objects
+            .iter()
+            .map(|(_, segments)| segments.iter().map(|segment| segment.id.0).collect())
+            .collect();
+        let used = objects.iter().zip(&used).map(|((object, _), segments)| (*object, segments.as_slice()));
+        self.core.lock().use_numbers(session, used);
+        Ok(Answer::Committed(gone))
+    }
+
+    fn space(&self) -> Answer {
+        let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit < u64::MAX);
+        Answer::Space(SpaceAnswer { used: self.ns.segment_totals().live, limit, inodes: 0 })
+    }
+
+    /// Sets how many bytes the files of the volume may have; `None` for no limit. What is more already stays.
+    pub fn set_limit(&self, limit: Option<u64>) {
+        self.limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}

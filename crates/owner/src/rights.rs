@@ -1,0 +1,152 @@
+//! What a session may, and which inodes it sees: those below its root.
+//!
+//! A directory is below the root if its parents lead there. A file has the directory that it got its last name in, or was moved to, as its row says; where
+//! that is elsewhere, as a file with several names may have it, the session sees it while it has a lease on it or has it open: it was then told
+//! of it by a name below its root.
+
+use std::borrow::Cow;
+
+use forebay_cluster::SessionId;
+use forebay_meta::{MetaError, Namespace};
+use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Rights};
+use forebay_types::{Ino, SubvolumeId};
+
+use crate::owner::VolumeOwner;
+
+/// Whose what the root user makes is, where that is nobody.
+const NOBODY: u32 = 65534;
+
+/// Whether a directory is the root of a session or below it, or is the place of an inode that is.
+fn leads_to(ns: &Namespace, at: SubvolumeId, root: Ino, ino: Ino) -> Result<bool, MetaError> {
+    let mut next = ino;
+    loop {
+        if next == root {
+            return Ok(true);
+        }
+        if next == Ino::ROOT {
+            return Ok(false);
+        }
+        match ns.inode(at, next) {
+            // A directory that was removed is nowhere, nor is a file without a name.
+            Ok(inode) if inode.row.nlink == 0 => return Ok(false),
+            Ok(inode) => next = inode.row.parent,
+            Err(MetaError::Stale(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl VolumeOwner {
+    /// Whether a session sees an inode.
+    pub(crate) fn sees(&self, session: SessionId, rights: &Rights, ino: Ino) -> Result<bool, MetaError> {
+        if rights.root == Ino::ROOT || leads_to(&self.ns, self.at, rights.root, ino)? {
+            return Ok(true);
+        }
+        let is_directory = match self.ns.inode(self.at, ino) {
+            Ok(inode) => inode.is_directory(),
+            Err(MetaError::Stale(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let core = self.core.lock();
+        Ok(core.opens.has(session, ino) || (!is_directory && core.table.lease(session, ino).is_some()))
+    }
+
+    /// Why a session may not do this, if so.
+    pub(crate) fn forbids(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        operation: &Operation,
+    ) -> Result<Option<Failure>, MetaError> {
+        if rights.read_only && changes_files(operation) {
+            return Ok(Some(Failure::ReadOnly));
+        }
+        if rights.root != Ino::ROOT {
+            for ino in named(operation).into_iter().flatten() {
+                if !self.sees(session, rights, ino)? {
+                    return Ok(Some(Failure::Stale));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether it changes more than what the session itself has.
+fn changes_files(operation: &Operation) -> bool {
+    use Operation::{Lock, Release, Unlock, UnlockHandle};
+    operation.changes() && !matches!(operation, Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
+}
+
+/// The inodes that an operation names. Those of a commit are looked at one by one: what is not seen is not there.
+fn named(operation: &Operation) -> [Option<Ino>; 2] {
+    match operation {
+        Operation::Lookup(ino, _)
+        | Operation::Inode(ino)
+        | Operation::Entries { directory: ino, .. }
+        | Operation::ReadLink(ino)
+        | Operation::Xattr(ino, _)
+        | Operation::Xattrs(ino)
+        | Operation::Map(ino, ..)
+        | Operation::TestLock(ino, _)
+        | Operation::Make(ino, ..)
+        | Operation::MakeNameless(ino, _)
+        | Operation::Unlink(ino, ..)
+        | Operation::Rmdir(ino, ..)
+        | Operation::SetAttr(ino, _)
+        | Operation::SetAtime(ino, _)
+        | Operation::SetXattr(ino, ..)
+        | Operation::RemoveXattr(ino, _)
+        | Operation::Punch { ino, .. }
+        | Operation::Lock(ino, ..)
+        | Operation::Unlock(ino, ..)
+        | Operation::UnlockHandle(ino, _) => [Some(*ino), None],
+        Operation::Link(ino, parent, _) => [Some(*ino), Some(*parent)],
+        Operation::Rename { from, to, .. } => [Some(*from), Some(*to)],
+        Operation::Share { source, target, .. } => [Some(*source), Some(*target)],
+        // Each step is looked at by itself.
+        Operation::Ahead(_) | Operation::Runs(_) => [None, None],
+        Operation::Space | Operation::Numbers(..) | Operation::Commit(_) | Operation::Release(_) => {
+            [None, None]
+        }
+    }
+}
+
+/// The operation as the session may ask for it: where its root user is nobody, that one owns nothing new.
+pub(crate) fn limited<'a>(operation: &'a Operation, rights: &Rights) -> Cow<'a, Operation> {
+    let nobody = |id: u32| if id == 0 { NOBODY } else { id };
+    if !rights.root_squash {
+        return Cow::Borrowed(operation);
+    }
+    let mut operation = operation.clone();
+    match &mut operation {
+        Operation::Make(_, _, new) | Operation::MakeNameless(_, new) => {
+            (new.uid, new.gid) = (nobody(new.uid), nobody(new.gid));
+        }
+        Operation::SetAttr(_, set) => {
+            (set.uid, set.gid) = (set.uid.map(nobody), set.gid.map(nobody));
+        }
+        _ => {}
+    }
+    Cow::Owned(operation)
+}
+
+/// The answer as the session may have it: its root is the end of the world.
+pub(crate) fn seen(answer: &mut Answer, rights: &Rights) {
+    if rights.root == Ino::ROOT {
+        return;
+    }
+    let hide = |inode: &mut InodeAnswer| {
+        if inode.ino == rights.root {
+            inode.row.parent = rights.root;
+        }
+    };
+    match answer {
+        Answer::Inode(inode) => hide(inode),
+        Answer::Renamed(moved, replaced) => {
+            hide(moved);
+            replaced.iter_mut().for_each(|inode| hide(inode));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,159 @@
+//! Carrying requests out, one at a time on their inodes, and answering them.
+
+use std::sync::Arc;
+
+use forebay_cluster::{Access, Effect, Grant, Lease, Need, RequestId};
+use forebay_meta::MetaError;
+use forebay_protocol::{Answer, DirectoryEntry, Failure, Message, Operation, Refusal, Request, Response};
+use forebay_types::Ino;
+use parking_lot::MutexGuard;
+use rustc_hash::FxHashSet;
+
+use crate::{
+    batch::{BatchNumber, Core, HeldBack, Pending},
+    carry,
+    log::CommitLog,
+    owner::VolumeOwner,
+    take::may_pass,
+};
+
+impl VolumeOwner {
+    /// Carries out a request, or puts it off. Returns what becomes possible by that.
+    pub(crate) fn run(&self, id: RequestId) -> Vec<Effect> {
+        let mut core = self.core.lock();
+        let Some(pending) = core.requests.get(&id) else { return Vec::new() };
+        let (request, declared) = (Arc::clone(&pending.request), pending.needs.clone());
+        let Some(rights) = core.rights.get(&request.session).copied() else {
+            // Its session has ended: nothing of it is to happen any more.
+            let effects = self.finish(core, id, &request, Answer::Done, (false, Vec::new()));
+            return effects;
+        };
+        if !request.operation.changes() && !core.ownership.may_look_up(self.ticks.now()) {
+            core.late.push(id);
+            drop(core);
+            self.work.notify_one();
+            return Vec::new();
+        }
+        drop(core);
+        // Names may have come to stand for other inodes while it waited. From here on they cannot.
+        let needs = with_wish(carry::needs(&request.operation, &self.ns, self.at), request.wish);
+        let covers =
+            |need: &Need| declared.iter().any(|known| known.ino == need.ino && known.access >= need.access);
+        if !needs.iter().all(covers) {
+            let mut core = self.core.lock();
+            if let Some(pending) = core.requests.get_mut(&id) {
+                pending.needs.clone_from(&needs);
+            }
+            return core.table.again(id, &needs);
+        }
+        let closing = self.batch.read();
+        let (done, changed) = CommitLog::watch(|| self.perform(request.session, &rights, &request.operation));
+        let made = self.made_ahead(&request, &done);
+        let mut core = self.core.lock();
+        let answer = match done {
+            Ok(answer) => answer,
+            Err(MetaError::Engine(error)) if may_pass(&error) && !changed => {
+                tracing::warn!(%error, "a request waits for the metadata engine");
+                core.late.push(id);
+                drop((core, closing));
+                self.work.notify_one();
+                return Vec::new();
+            }
+            Err(error) => failed(&error),
+        };
+        let effects = self.finish(core, id, &request, answer, (changed, made));
+        drop(closing);
+        self.tell_all();
+        effects
+    }
+
+    /// Says that a request was carried out, and answers it once everything is committed that it has changed or seen.
+    fn finish<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        id: RequestId,
+        request: &Request,
+        mut answer: Answer,
+        (changed, made): (bool, Vec<Ino>),
+    ) -> Vec<Effect> {
+        let Some(Pending { needs, reply, .. }) = core.requests.remove(&id) else { return Vec::new() };
+        let mut batch: BatchNumber = core.last_change(needs.iter().map(|need| need.ino));
+        let lives = core.sessions.lives(request.session);
+        if changed {
+            (batch, core.dirty) = (core.open, true);
+            let written = needs.iter().filter(|need| need.access == Access::Write);
+            core.changed.extend(written.map(|need| (need.ino, batch)));
+        }
+        if matches!(request.operation, Operation::TestLock(..)) {
+            batch = batch.max(core.locks_in);
+        }
+        if lives && request.slot.is_some() {
+            core.keep_answer(request, &answer.encode());
+            batch = core.open;
+        }
+        let wishes = match request.wish.filter(|_| lives) {
+            Some(lease) => carry::leases(&request.operation, &answer, lease),
+            None => Vec::new(),
+        };
+        let mut grants: Vec<Grant> = Vec::new();
+        if lives {
+            grants.extend(made.into_iter().map(|ino| core.table.made(request.session, ino)));
+        }
+        let (wished, effects) = core.table.done(id, &wishes);
+        grants.extend(wished);
+        core.put_leases(self.at);
+        batch = batch.max(core.batch_of(&grants));
+        if let (Operation::Entries { inodes: true, .. }, Answer::Entries(entries)) =
+            (&request.operation, &mut answer)
+        {
+            let inos: Vec<Ino> = grants.iter().map(|grant| grant.ino).collect();
+            batch = batch.max(core.last_change(inos.iter().copied()));
+            drop(core);
+            self.tell_inodes(entries, &inos);
+            core = self.core.lock();
+        }
+        let response = if lives { Ok(Response { answer, grants }) } else { Err(Refusal::SessionEnded) };
+        core.held_back.push(HeldBack { batch, reply, response });
+        let ready = core.take_ready();
+        let waits = !core.held_back.is_empty();
+        drop(core);
+        if waits {
+            self.work.notify_one();
+        }
+        ready.into_iter().for_each(|held| (held.reply)(held.response));
+        effects
+    }
+
+    /// Puts inodes into a listing: those on which the session has got a lease. They are read after that, so none changes before the session is asked to
+    /// forget it; what is told of any other might be old before it is told.
+    fn tell_inodes(&self, entries: &mut [DirectoryEntry], leased: &[Ino]) {
+        let leased: FxHashSet<Ino> = leased.iter().copied().collect();
+        let wanted = || entries.iter().map(|entry| entry.ino).filter(|ino| leased.contains(ino));
+        if let Err(error) = self.ns.prefetch_inodes(self.at, wanted()) {
+            tracing::warn!(%error, "inodes of a listing cannot be read");
+            return;
+        }
+        for entry in entries.iter_mut().filter(|entry| leased.contains(&entry.ino)) {
+            // One that cannot be read is asked for by itself.
+            let told =
+                self.ns.inode(self.at, entry.ino).and_then(|inode| carry::told(&self.ns, self.at, &inode));
+            entry.inode = told.ok().map(Box::new);
+        }
+    }
+}
+
+fn failed(error: &MetaError) -> Answer {
+    let failure = Failure::from(error);
+    if failure == Failure::Io {
+        tracing::error!(%error, "an operation failed");
+    }
+    Answer::Failed(failure)
+}
+
+/// A lease to write needs the inodes like a change does.
+pub(crate) fn with_wish(mut needs: Vec<Need>, wish: Option<Lease>) -> Vec<Need> {
+    if let Some(lease) = wish {
+        needs.iter_mut().for_each(|need| need.access = need.access.max(lease.access()));
+    }
+    needs
+}

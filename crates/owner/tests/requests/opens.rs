@@ -1,0 +1,160 @@
+//! Inodes that have lost their last name and that sessions have open.
+
+use std::time::Duration;
+
+use forebay_cluster::Lease;
+use forebay_protocol::{Answer, Failure, Operation, Push};
+use forebay_types::Ino;
+
+use super::{
+    contents::{commit, extent, file, numbers, object},
+    world::{Client, Server, World, make, until},
+};
+
+fn unlink(name: &str, open: &[Ino]) -> Operation {
+    Operation::Unlink(Ino::ROOT, name.as_bytes().to_vec(), open.to_vec())
+}
+
+fn is_gone(client: &Client<'_>, ino: Ino) -> bool {
+    match client.ask(Operation::Inode(ino)).answer() {
+        Answer::Inode(inode) => {
+            assert_eq!(inode.row.nlink, 0);
+            false
+        }
+        other => {
+            assert_eq!(other, Answer::Failed(Failure::Stale));
+            true
+        }
+    }
+}
+
+/// A session that has the file open when another takes its name away.
+fn opened_and_unlinked(server: &Server, opener: &Client<'_>, other: &Client<'_>, open: bool) -> Ino {
+    let ino = other.inode(make("a")).ino;
+    let kept = opener.ask_for(Operation::Inode(ino), Lease::Read).get().unwrap().grants[0];
+    let gone = other.ask(unlink("a", &[]));
+    until("the recall", || {
+        server.told(opener.session).contains(&Push::Recall { ino, keep: None, stamp: kept.stamp })
+    });
+    server.owner.returned(opener.session, ino, kept.stamp, None, open);
+    assert_eq!(gone.answer().inode().unwrap().row.nlink, 0);
+    ino
+}
+
+#[test]
+fn what_another_session_has_open_lives_until_it_is_released() {
+    for world in World::both() {
+        let server = world.owner();
+        let (opener, other) = (server.begin(1), server.begin(2));
+        let ino = opened_and_unlinked(&server, &opener, &other, true);
+        server.owner.tidy().unwrap();
+        assert!(!is_gone(&opener, ino));
+        assert_eq!(opener.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
+        server.owner.tidy().unwrap();
+        assert!(is_gone(&opener, ino));
+        let ino = opened_and_unlinked(&server, &opener, &other, false);
+        assert!(is_gone(&other, ino), "at once");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn what_the_session_itself_has_open_lives_too() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (ino, new) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
+    client.inode(unlink("a", &[ino]));
+    assert!(!is_gone(&client, ino));
+    let over = Operation::Rename {
+        from: Ino::ROOT,
+        name: b"b".to_vec(),
+        to: Ino::ROOT,
+        new_name: b"c".to_vec(),
+        mode: forebay_meta::RenameMode::Replace,
+        open: vec![],
+    };
+    assert!(matches!(client.ask(over).answer(), Answer::Renamed(_, None)));
+    let third = client.inode(make("d")).ino;
+    let over = Operation::Rename {
+        from: Ino::ROOT,
+        name: b"c".to_vec(),
+        to: Ino::ROOT,
+        new_name: b"d".to_vec(),
+        mode: forebay_meta::RenameMode::Replace,
+        open: vec![third],
+    };
+    let Answer::Renamed(moved, Some(replaced)) = client.ask(over).answer() else {
+        panic!("nothing replaced")
+    };
+    assert_eq!((moved.ino, replaced.ino), (new, third));
+    assert!(!is_gone(&client, third));
+    let nameless = Operation::MakeNameless(Ino::ROOT, super::world::new_file());
+    let nameless = client.inode(nameless).ino;
+    let directory = client.inode(super::world::make_directory("e")).ino;
+    client.inode(Operation::Rmdir(Ino::ROOT, b"e".to_vec(), vec![directory]));
+    server.owner.tidy().unwrap();
+    let all = [ino, third, nameless, directory];
+    assert!(all.iter().all(|ino| server.owner.is_open(*ino) && !is_gone(&client, *ino)));
+    assert_eq!(client.ask(Operation::Release(all.to_vec())).answer(), Answer::Done);
+    server.owner.tidy().unwrap();
+    assert!(all.iter().all(|ino| is_gone(&client, *ino)));
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_is_open_outlives_the_owner_and_not_the_session() {
+    for world in World::both() {
+        let server = world.owner();
+        let (opener, other) = (server.begin(1), server.begin(2));
+        let ino = opened_and_unlinked(&server, &opener, &other, true);
+        let later = world.owner();
+        later.owner.tidy().unwrap();
+        later.owner.reclaim(opener.session, &[]).unwrap();
+        later.owner.reclaim(other.session, &[]).unwrap();
+        later.owner.tidy().unwrap();
+        let other = later.client(other.session, other.next());
+        assert!(later.owner.is_open(ino) && !is_gone(&other, ino));
+        later.owner.end_session(opener.session);
+        drop(other.ask(make("z")).answer());
+        later.owner.tidy().unwrap();
+        assert!(is_gone(&other, ino));
+        // Nothing of the session is left in the rows.
+        world.pass(&later, &[&other], Duration::from_secs(1));
+        let last = world.owner();
+        assert!(!last.owner.is_open(ino));
+        last.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_file_with_many_extents_goes_in_steps() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let ino = client.inode(make("a")).ino;
+    let given = numbers(&client, 1);
+    let put = object(&given, 0, 1 << 20);
+    let segment = put.segments[0].id;
+    let extents = (0..2000).map(|at| (at * 20, extent(segment, at * 20, 10))).collect();
+    assert_eq!(client.ask(commit(vec![put], vec![file(ino, extents)])).answer(), Answer::Committed(vec![]));
+    client.inode(unlink("a", &[]));
+    for _ in 0..3 {
+        server.owner.tidy().unwrap();
+    }
+    assert!(is_gone(&client, ino));
+    let Answer::Space(space) = client.ask(Operation::Space).answer() else { panic!("no space") };
+    assert_eq!(space.used, 0);
+    server.stop().unwrap();
+}
+
+#[test]
+fn only_who_has_a_lease_says_that_it_has_the_inode_open() {
+    let world = World::new();
+    let server = world.owner();
+    let (client, other) = (server.begin(1), server.begin(2));
+    let ino = client.inode(make("a")).ino;
+    server.owner.returned(other.session, ino, forebay_cluster::Stamp::default(), None, true);
+    assert!(!server.owner.is_open(ino));
+    server.stop().unwrap();
+}
