@@ -1,0 +1,56 @@
+use std::sync::Arc;
+
+use forebay_protocol::{MemberStatus, OwnedStatus, ServerStatus};
+use forebay_rpc::Peer;
+
+use super::check;
+use crate::{
+    cluster::Cluster,
+    hosting::{Hosted, Standing},
+    service::Refused,
+};
+
+/// [`forebay_protocol::Kind::Status`]
+pub(crate) fn status(cluster: &Arc<Cluster>, peer: &Arc<Peer>) -> Result<ServerStatus, Refused> {
+    check(cluster, peer)?;
+    cluster.look()?;
+    let rows = cluster.registry.members()?;
+    let living: Vec<_> = {
+        let members = cluster.members.lock();
+        members.living(cluster.ticks.now()).into_iter().map(|(id, _)| id).collect()
+    };
+    let members = rows.into_iter().map(|(id, row)| MemberStatus {
+        id: id.0.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+        address: row.address,
+        alive: living.contains(&id),
+        release: row.release,
+    });
+    let mut members: Vec<_> = members.collect();
+    members.sort_by(|a, b| a.address.cmp(&b.address));
+    let mut volumes: Vec<_> = cluster.hosted.read().values().map(|hosted| owned(cluster, hosted)).collect();
+    volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(ServerStatus { server: cluster.address.clone(), engine: cluster.host.place(), members, volumes })
+}
+
+fn owned(cluster: &Cluster, hosted: &Hosted) -> OwnedStatus {
+    let (name, epoch) = (hosted.name.clone(), hosted.epoch());
+    match hosted.standing() {
+        Standing::StandsBy(owner) => {
+            OwnedStatus { name, epoch, owner: owner.unwrap_or_default(), ..OwnedStatus::default() }
+        }
+        Standing::Owns(owner) => {
+            let status = owner.status();
+            let clients = hosted.links.all().into_iter().map(|(_, link)| link.client).collect();
+            OwnedStatus {
+                name,
+                epoch,
+                owner: cluster.address.clone(),
+                sessions: Some(status.sessions),
+                clients,
+                waiting: status.waiting,
+                batches: status.batches,
+                used: 0,
+            }
+        }
+    }
+}

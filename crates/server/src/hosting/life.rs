@@ -1,0 +1,146 @@
+//! What the thread of a volume does, over and over.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use forebay_cluster::Moment;
+use forebay_engine::{Engine, EngineError};
+use forebay_env::SystemClock;
+use forebay_owner::{Taken, VolumeOwner, stand_by};
+use forebay_types::SubvolumeId;
+
+use super::{Hosted, Standing, chores::Chores, database, stand_by::Waits};
+use crate::{cluster::Cluster, error::ServerError, members::KEPT_AFTER_RETURN};
+
+/// How often an owner's server does what is to be done beside requests.
+const CHORES_EVERY: Duration = Duration::from_secs(1);
+/// How long a volume is left alone that could not be opened.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+pub(super) fn run(cluster: &Arc<Cluster>, hosted: &Arc<Hosted>) {
+    // Since when nobody wanted back what this server gave up.
+    let mut gave_up: Option<Moment> = None;
+    let mut warned = String::new();
+    while !hosted.ends() {
+        match once(cluster, hosted, &mut gave_up) {
+            Ok(()) => warned.clear(),
+            Err(error) => {
+                let error = error.to_string();
+                if error != warned {
+                    tracing::error!(
+                        volume = hosted.name,
+                        "a volume cannot be served, and is tried again: {error}"
+                    );
+                }
+                warned = error;
+                hosted.stand(Standing::StandsBy(None));
+                hosted.pause(AGAIN_AFTER);
+            }
+        }
+    }
+    hosted.stand(Standing::StandsBy(None));
+}
+
+/// Stands by, owns the volume, and gives it up or loses it.
+fn once(
+    cluster: &Arc<Cluster>,
+    hosted: &Arc<Hosted>,
+    gave_up: &mut Option<Moment>,
+) -> Result<(), ServerError> {
+    let engine = open(cluster, hosted)?;
+    let server = (cluster.server, cluster.address());
+    let mut waits = Waits::new(cluster, hosted);
+    let taken = stand_by(&engine, server, cluster.terms, cluster.ticks.as_ref(), &mut waits)?;
+    let Some(taken) = taken else { return Ok(()) };
+    let owner = own(cluster, hosted, taken, engine)?;
+    *hosted.epoch.lock() = owner.epoch().map_or(0, |epoch| epoch.0);
+    tracing::info!(volume = hosted.name, epoch = hosted.epoch(), "this server owns the volume");
+    let ended = Arc::new(AtomicBool::new(false));
+    let committer = {
+        let (owner, hosted, ended) = (Arc::clone(&owner), Arc::clone(hosted), Arc::clone(&ended));
+        std::thread::Builder::new().name("fb-commit".to_owned()).spawn(move || {
+            if let Err(error) = owner.commit_until_stopped() {
+                tracing::error!(volume = hosted.name, "nothing can be committed any more: {error}");
+            }
+            ended.store(true, SeqCst);
+            let _awake = hosted.bell.0.lock();
+            hosted.bell.1.notify_all();
+        })?
+    };
+    hosted.stand(Standing::Owns(Arc::clone(&owner)));
+    if serve(cluster, hosted, &owner, &ended, *gave_up) {
+        *gave_up = Some(cluster.ticks.now());
+    }
+    match hosted.ends_at_once() {
+        true => owner.abandon(),
+        false => owner.stop(),
+    }
+    if committer.join().is_err() {
+        tracing::error!(volume = hosted.name, "the committer panicked");
+    }
+    hosted.stand(Standing::StandsBy(None));
+    tracing::info!(volume = hosted.name, "this server no longer owns the volume");
+    Ok(())
+}
+
+/// Does the chores until the ownership is to end or is over. Returns whether the volume is given up for another server.
+fn serve(
+    cluster: &Arc<Cluster>,
+    hosted: &Arc<Hosted>,
+    owner: &Arc<VolumeOwner>,
+    ended: &AtomicBool,
+    gave_up: Option<Moment>,
+) -> bool {
+    let mut chores = Chores::new(cluster, hosted, owner);
+    while !hosted.ends() && !ended.load(SeqCst) {
+        let now = cluster.ticks.now();
+        let kept = gave_up.is_some_and(|gave_up| now.since(gave_up) < KEPT_AFTER_RETURN);
+        if let Some(other) = cluster.members.lock().gives_up_for(hosted.id, now)
+            && !kept
+        {
+            tracing::info!(volume = hosted.name, "the volume is given up for the server at {other}");
+            return true;
+        }
+        chores.run();
+        hosted.pause(CHORES_EVERY);
+    }
+    false
+}
+
+fn open(cluster: &Arc<Cluster>, hosted: &Hosted) -> Result<Arc<dyn Engine>, EngineError> {
+    let wrong = |error: forebay_engine::DatabaseNameError| EngineError::Failed {
+        place: cluster.host.place(),
+        detail: error.to_string(),
+    };
+    cluster.host.open(&database(hosted.id).map_err(wrong)?)
+}
+
+fn own(
+    cluster: &Arc<Cluster>,
+    hosted: &Arc<Hosted>,
+    taken: Taken,
+    engine: Arc<dyn Engine>,
+) -> Result<Arc<VolumeOwner>, ServerError> {
+    let view = cluster.registry.view();
+    let Some((_, row)) = view.volume(hosted.id) else {
+        return Err(ServerError::Told(format!("the registry has no volume '{}' any more", hosted.name)));
+    };
+    let links = Arc::clone(&hosted.links);
+    let push = Box::new(move |session, push| links.push(session, push));
+    let owner = VolumeOwner::open(
+        taken,
+        engine,
+        SubvolumeId::FIRST,
+        row.block_size,
+        cluster.terms,
+        Arc::new(SystemClock),
+        Arc::clone(&cluster.ticks),
+        push,
+    )?;
+    Ok(Arc::new(owner))
+}

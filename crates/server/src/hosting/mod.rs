@@ -1,0 +1,158 @@
+//! A volume at this server: standing by, owning, giving up. One thread a volume, and one more that commits while it is owned.
+//!
+//! The order that must hold: the owner's committer has ended before this server stands by for the volume again, so that two owners of one volume never share
+//! a process.
+
+mod chores;
+mod life;
+mod stand_by;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use forebay_engine::{DatabaseName, DatabaseNameError};
+use forebay_owner::VolumeOwner;
+use forebay_types::VolumeId;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::{cluster::Cluster, links::Links};
+
+/// What a server is for a volume.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Another server owns it, which is reached there, or nobody does, as far as is known.
+    StandsBy(Option<String>),
+    /// This one owns it.
+    Owns(Arc<VolumeOwner>),
+}
+
+/// How a volume's thread is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum End {
+    Not,
+    /// The volume is given up once everything is committed and answered.
+    InOrder,
+    /// As a crash would.
+    AtOnce,
+}
+
+/// A volume at this server.
+pub(crate) struct Hosted {
+    pub(crate) id: VolumeId,
+    pub(crate) name: String,
+    pub(crate) links: Arc<Links>,
+    standing: RwLock<Standing>,
+    /// The epoch of the fence that was seen last.
+    epoch: Mutex<u64>,
+    end: AtomicU8,
+    /// Wakes the thread.
+    bell: (Mutex<()>, Condvar),
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Hosted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hosted({}, {:?})", self.name, self.standing())
+    }
+}
+
+/// The name of a volume's database.
+pub(crate) fn database(id: VolumeId) -> Result<DatabaseName, DatabaseNameError> {
+    format!("volume-{id}").parse()
+}
+
+impl Hosted {
+    /// Begins to host a volume.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(cluster: &Arc<Cluster>, id: VolumeId, name: &str) -> std::io::Result<Arc<Hosted>> {
+        let hosted = Arc::new(Hosted {
+            id,
+            name: name.to_owned(),
+            links: Arc::new(Links::new(cluster.runtime.clone())),
+            standing: RwLock::new(Standing::StandsBy(None)),
+            epoch: Mutex::new(0),
+            end: AtomicU8::new(End::Not as u8),
+            bell: Default::default(),
+            thread: Mutex::new(None),
+        });
+        let (of, cluster) = (Arc::clone(&hosted), Arc::clone(cluster));
+        let thread = std::thread::Builder::new().name("fb-volume".to_owned());
+        let thread = thread.spawn(move || life::run(&cluster, &of))?;
+        *hosted.thread.lock() = Some(thread);
+        Ok(hosted)
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.read().clone()
+    }
+
+    /// The owner, if it is at this server.
+    pub(crate) fn owner(&self) -> Option<Arc<VolumeOwner>> {
+        match &*self.standing.read() {
+            Standing::Owns(owner) => Some(Arc::clone(owner)),
+            Standing::StandsBy(_) => None,
+        }
+    }
+
+    /// The term of the owner that is known last.
+    pub(crate) fn epoch(&self) -> u64 {
+        *self.epoch.lock()
+    }
+
+    fn stand(&self, standing: Standing) {
+        *self.standing.write() = standing;
+    }
+
+    /// Ends hosting in order; [`Hosted::join`] waits for it.
+    pub(crate) fn stop(&self) {
+        self.end_by(End::InOrder);
+    }
+
+    /// Ends hosting as a crash would.
+    pub(crate) fn abandon(&self) {
+        self.end_by(End::AtOnce);
+    }
+
+    fn end_by(&self, end: End) {
+        self.end.fetch_max(end as u8, SeqCst);
+        if let (Some(owner), End::AtOnce) = (self.owner(), end) {
+            owner.abandon();
+        }
+        let _awake = self.bell.0.lock();
+        self.bell.1.notify_all();
+    }
+
+    /// Waits until hosting has ended.
+    pub(crate) fn join(&self) {
+        let thread = self.thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!(volume = self.name, "the thread of a volume panicked");
+        }
+    }
+
+    fn ends(&self) -> bool {
+        self.end.load(SeqCst) != End::Not as u8
+    }
+
+    fn ends_at_once(&self) -> bool {
+        self.end.load(SeqCst) == End::AtOnce as u8
+    }
+
+    /// Waits this long, or until hosting is to end.
+    fn pause(&self, time: Duration) {
+        let mut bell = self.bell.0.lock();
+        if !self.ends() {
+            self.bell.1.wait_for(&mut bell, time);
+        }
+    }
+}

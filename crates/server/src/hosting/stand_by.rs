@@ -1,0 +1,42 @@
+use std::{sync::Arc, time::Duration};
+
+use forebay_cluster::{Fence, Moment};
+use forebay_owner::StandsBy;
+
+use super::{Hosted, Standing};
+use crate::cluster::Cluster;
+
+/// A server that stands by for a volume: says who has it, and leaves it to its preferred server for a while.
+pub(super) struct Waits<'a> {
+    cluster: &'a Arc<Cluster>,
+    hosted: &'a Hosted,
+    /// Since when the volume has been to be had.
+    free: Option<Moment>,
+}
+
+impl<'a> Waits<'a> {
+    pub(super) fn new(cluster: &'a Arc<Cluster>, hosted: &'a Hosted) -> Waits<'a> {
+        Waits { cluster, hosted, free: None }
+    }
+}
+
+impl StandsBy for Waits<'_> {
+    fn pause(&mut self, time: Duration) {
+        self.hosted.pause(time);
+    }
+
+    fn stopped(&self) -> bool {
+        self.hosted.ends()
+    }
+
+    fn saw(&mut self, fence: Option<&Fence>) {
+        let owner = fence.filter(|fence| fence.server.is_some()).map(|fence| fence.address.clone());
+        *self.hosted.epoch.lock() = fence.map_or(0, |fence| fence.epoch.0);
+        self.hosted.stand(Standing::StandsBy(owner));
+    }
+
+    fn takes(&mut self, now: Moment) -> bool {
+        let free = *self.free.get_or_insert(now);
+        self.cluster.members.lock().takes(self.hosted.id, free, now)
+    }
+}

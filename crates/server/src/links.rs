@@ -1,0 +1,94 @@
+//! Which connection a session is on, and what it is told there.
+//!
+//! Guarantees: a push never waits for a client; what a session was told while it was on no connection, or on one that was lost, it is told again when it comes
+//! back, as long as the owner still means it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use forebay_cluster::SessionId;
+use forebay_protocol::{Kind, Message, Push};
+use forebay_rpc::{Peer, connection::Outgoing};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::runtime::Handle;
+
+use crate::registry::TokenId;
+
+/// How long a client may take to acknowledge a push, in milliseconds. It acknowledges it before it does what it says.
+const PUSH_MS: u32 = 10_000;
+
+/// A session, as its server knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    /// The connection that it is on.
+    pub(crate) peer: Arc<Peer>,
+    /// What the client calls itself.
+    pub(crate) client: String,
+    /// The token that it showed.
+    pub(crate) token: Option<TokenId>,
+}
+
+/// The sessions of one volume that are on a connection.
+#[derive(Debug)]
+pub(crate) struct Links {
+    runtime: Handle,
+    all: Mutex<FxHashMap<SessionId, Link>>,
+    pushes: AtomicU64,
+}
+
+impl Links {
+    pub(crate) fn new(runtime: Handle) -> Links {
+        Links { runtime, all: Mutex::default(), pushes: AtomicU64::new(0) }
+    }
+
+    /// A session is on this connection from now on.
+    pub(crate) fn put(&self, session: SessionId, link: Link) {
+        self.all.lock().insert(session, link);
+    }
+
+    /// A session is no longer on this connection; it may be on another one by now.
+    pub(crate) fn drop_of(&self, session: SessionId, peer: &Arc<Peer>) {
+        let mut all = self.all.lock();
+        if all.get(&session).is_some_and(|link| Arc::ptr_eq(&link.peer, peer)) {
+            all.remove(&session);
+        }
+    }
+
+    /// The sessions, in order.
+    pub(crate) fn all(&self) -> Vec<(SessionId, Link)> {
+        let mut all: Vec<_> =
+            self.all.lock().iter().map(|(session, link)| (*session, link.clone())).collect();
+        all.sort_unstable_by_key(|(session, _)| *session);
+        all
+    }
+
+    /// How many pushes went out.
+    pub(crate) fn pushes(&self) -> u64 {
+        self.pushes.load(Relaxed)
+    }
+
+    /// Tells a session something, if it is on a connection. Does not wait.
+    pub(crate) fn push(&self, session: SessionId, push: Push) {
+        let Some(peer) = self.all.lock().get(&session).map(|link| Arc::clone(&link.peer)) else { return };
+        let request = Outgoing {
+            kind: Kind::Push as u16,
+            body: push.encode().into(),
+            bulk: Bytes::new(),
+            deadline_ms: PUSH_MS,
+            reply_max: 256,
+        };
+        let Some(call) = peer.call(request) else { return };
+        self.pushes.fetch_add(1, Relaxed);
+        self.runtime.spawn(async move {
+            if let Err(error) = call.await {
+                // A client that does not acknowledge is stuck: on a new connection it is told again.
+                tracing::debug!(%error, "{peer} did not take {push:?}");
+                peer.disconnect();
+            }
+        });
+    }
+}

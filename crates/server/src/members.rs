@@ -1,0 +1,254 @@
+//! Which servers live, and which of them a volume should be with. No I/O and no clock of its own.
+//!
+//! Guarantees: servers that see the same rows agree on where each volume should be; one that comes or goes moves only the volumes that are to be
+//! with it. What is decided here is never a question of safety: who owns a volume is decided by its fence alone.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use forebay_cluster::{Moment, ServerId};
+use forebay_types::VolumeId;
+use sha2::{Digest, Sha256};
+
+use crate::registry::MemberRow;
+
+/// A server lives for so long after its beat last moved.
+pub const LIVES_FOR: Duration = Duration::from_secs(4);
+/// A row whose beat has not moved for so long is taken away.
+pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// A server has lived for so long before others give up for it what should be with it.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(5);
+/// How much later than its preferred server another one takes a volume that is to be had.
+pub const HEAD_START: Duration = Duration::from_secs(2);
+/// Who gave a volume up and got it back keeps it for so long: the preferred server does not get on with it.
+pub const KEPT_AFTER_RETURN: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Debug)]
+struct Known {
+    row: MemberRow,
+    /// When the beat was last seen to have moved; where it was not yet, when the row was first seen.
+    moved: Moment,
+    /// Since when it has moved without a gap; `None` where it was not seen to move.
+    since: Option<Moment>,
+}
+
+/// The servers as one of them sees them.
+#[derive(Debug)]
+pub struct Members {
+    own: ServerId,
+    address: String,
+    known: BTreeMap<ServerId, Known>,
+}
+
+impl Members {
+    /// The view of a server that has just started.
+    #[must_use]
+    pub fn new(own: ServerId, address: String) -> Members {
+        Members { own, address, known: BTreeMap::new() }
+    }
+
+    /// Takes in the rows of all members, as a read that ended at `now` found them.
+    pub fn saw(&mut self, rows: Vec<(ServerId, MemberRow)>, now: Moment) {
+        let mut before = std::mem::take(&mut self.known);
+        for (id, row) in rows {
+            let known = match before.remove(&id) {
+                Some(known) if known.row.beat == row.beat => Known { row, ..known },
+                Some(known) => {
+                    let goes_on = now.since(known.moved) < LIVES_FOR;
+                    let since = known.since.filter(|_| goes_on).or(Some(now));
+                    Known { row, moved: now, since }
+                }
+                None => Known { row, moved: now, since: None },
+            };
+            self.known.insert(id, known);
+        }
+    }
+
+    /// The servers that live, this one among them, with their addresses, in the order of their ids.
+    #[must_use]
+    pub fn living(&self, now: Moment) -> Vec<(ServerId, &str)> {
+        let others = self.known.iter().filter(|(id, known)| **id != self.own && known.lives(now));
+        let mut living: Vec<_> = others.map(|(id, known)| (*id, known.row.address.as_str())).collect();
+        living.push((self.own, self.address.as_str()));
+        living.sort_unstable();
+        living
+    }
+
+    /// Servers whose rows are to be taken away.
+    #[must_use]
+    pub fn forgotten(&self, now: Moment) -> Vec<ServerId> {
+        let gone =
+            |(id, known): &(&ServerId, &Known)| **id != self.own && now.since(known.moved) >= FORGOTTEN_AFTER;
+        self.known.iter().filter(gone).map(|(id, _)| *id).collect()
+    }
+
+    /// Another server that lives and says that it is reached where this one is.
+    #[must_use]
+    pub fn twin(&self, now: Moment) -> Option<ServerId> {
+        let twin = |(id, known): &(&ServerId, &Known)| {
+            **id != self.own && known.row.address == self.address && known.since.is_some() && known.lives(now)
+        };
+        self.known.iter().find(twin).map(|(id, _)| *id)
+    }
+
+    /// Whether a former process may still live at this one's address: its beat is to be watched for [`LIVES_FOR`].
+    #[must_use]
+    pub fn may_have_twin(&self, now: Moment) -> bool {
+        self.known
+            .iter()
+            .any(|(id, known)| *id != self.own && known.row.address == self.address && known.lives(now))
+    }
+
+    /// The living server that a volume should be with.
+    #[must_use]
+    pub fn preferred(&self, volume: VolumeId, now: Moment) -> ServerId {
+        let living = self.living(now).into_iter();
+        living.max_by_key(|(id, address)| (weight(volume, address), *id)).map_or(self.own, |(id, _)| id)
+    }
+
+    /// The address of the server that a volume should be with, if that is another one.
+    #[must_use]
+    pub fn preferred_elsewhere(&self, volume: VolumeId, now: Moment) -> Option<&str> {
+        let preferred = self.preferred(volume, now);
+        self.known.get(&preferred).filter(|_| preferred != self.own).map(|known| known.row.address.as_str())
+    }
+
+    /// Whether this server takes a volume that has been to be had since `free`.
+    #[must_use]
+    pub fn takes(&self, volume: VolumeId, free: Moment, now: Moment) -> bool {
+        now.since(free) >= HEAD_START || self.preferred(volume, now) == self.own
+    }
+
+    /// The server for which this one gives a volume up, if any.
+    #[must_use]
+    pub fn gives_up_for(&self, volume: VolumeId, now: Moment) -> Option<&str> {
+        let preferred = self.known.get(&self.preferred(volume, now))?;
+        let settled = preferred.since.is_some_and(|since| now.since(since) >= SETTLED_AFTER);
+        (preferred.row.address != self.address && settled).then_some(preferred.row.address.as_str())
+    }
+}
+
+impl Known {
+    fn lives(&self, now: Moment) -> bool {
+        now.since(self.moved) < LIVES_FOR
+    }
+}
+
+/// Rendezvous hashing: the server with the greatest weight has the volume. By addresses, so that a server that was restarted has what it had.
+fn weight(volume: VolumeId, address: &str) -> [u8; 32] {
+    Sha256::new().chain_update(volume.0).chain_update(address.as_bytes()).finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: ServerId = ServerId([1; 16]);
+    const OTHER: ServerId = ServerId([2; 16]);
+
+    fn at(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000_000)
+    }
+
+    fn row(address: &str, beat: u64) -> MemberRow {
+        MemberRow { address: address.to_owned(), beat, release: String::new() }
+    }
+
+    fn both(beat: u64) -> Vec<(ServerId, MemberRow)> {
+        vec![(OWN, row("own:1", beat)), (OTHER, row("other:1", beat))]
+    }
+
+    fn members() -> Members {
+        Members::new(OWN, "own:1".to_owned())
+    }
+
+    /// A volume that should be with the other server, or with this one.
+    fn volume(of: ServerId, members: &Members, now: Moment) -> VolumeId {
+        (0..=255).map(|byte| VolumeId([byte; 16])).find(|id| members.preferred(*id, now) == of).unwrap()
+    }
+
+    #[test]
+    fn alone_it_takes_everything_at_once() {
+        let members = members();
+        for byte in 0..=255 {
+            assert!(members.takes(VolumeId([byte; 16]), at(0), at(0)));
+            assert_eq!(members.gives_up_for(VolumeId([byte; 16]), at(100)), None);
+        }
+    }
+
+    #[test]
+    fn a_server_lives_while_its_beat_moves() {
+        let mut members = members();
+        for second in 0..10 {
+            members.saw(both(second), at(second));
+        }
+        assert_eq!(members.living(at(12)).len(), 2);
+        assert_eq!(members.living(at(13)), [(OWN, "own:1")]);
+        members.saw(both(9), at(60));
+        assert_eq!(members.forgotten(at(68)), []);
+        assert_eq!(members.forgotten(at(69)), [OTHER]);
+        members.saw(vec![(OWN, row("own:1", 1))], at(70));
+        assert_eq!(members.forgotten(at(200)), [], "never itself");
+    }
+
+    #[test]
+    fn others_have_a_head_start_and_no_more() {
+        let mut members = members();
+        members.saw(both(1), at(0));
+        let (ours, theirs) = (volume(OWN, &members, at(0)), volume(OTHER, &members, at(0)));
+        assert!(members.takes(ours, at(0), at(0)));
+        assert!(!members.takes(theirs, at(0), at(1)));
+        assert!(members.takes(theirs, at(0), at(2)), "it does not wait for good");
+        assert!(members.takes(theirs, at(4), at(4)), "the other one is dead");
+    }
+
+    #[test]
+    fn a_volume_is_given_up_when_its_preferred_server_has_settled() {
+        let mut members = members();
+        members.saw(both(0), at(0));
+        let (ours, theirs) = (volume(OWN, &members, at(0)), volume(OTHER, &members, at(0)));
+        assert_eq!(members.gives_up_for(theirs, at(3)), None, "its beat was not seen to move");
+        for second in 1..=5 {
+            assert_eq!(members.gives_up_for(theirs, at(second)), None);
+            members.saw(both(second), at(second));
+        }
+        assert_eq!(members.gives_up_for(theirs, at(6)), Some("other:1"));
+        assert_eq!(members.gives_up_for(ours, at(6)), None);
+        assert_eq!(members.gives_up_for(theirs, at(10)), None, "it died");
+        members.saw(both(7), at(20));
+        assert_eq!(members.gives_up_for(theirs, at(21)), None, "it has to settle again");
+    }
+
+    #[test]
+    fn one_server_more_moves_only_what_goes_to_it() {
+        let ids = |count: u8| (1..=count).map(|id| (ServerId([id; 16]), row(&format!("host{id}:1"), 1)));
+        let with = |count: u8| {
+            let mut members = Members::new(OWN, "host1:1".to_owned());
+            members.saw(ids(count).collect(), at(0));
+            members
+        };
+        let (four, five) = (with(4), with(5));
+        let mut counts = BTreeMap::<ServerId, u32>::new();
+        for number in 0..1000_u32 {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&number.to_le_bytes());
+            let (before, after) = (four.preferred(VolumeId(id), at(0)), five.preferred(VolumeId(id), at(0)));
+            assert!(after == before || after == ServerId([5; 16]));
+            *counts.entry(after).or_default() += 1;
+        }
+        assert_eq!(counts.len(), 5);
+        assert!(counts.values().all(|count| (140..=260).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_twin_is_one_whose_beat_moves_at_the_same_address() {
+        let mut members = members();
+        let twins = |beat| vec![(OWN, row("own:1", beat)), (OTHER, row("own:1", 5))];
+        members.saw(twins(1), at(0));
+        assert!(members.may_have_twin(at(0)));
+        members.saw(twins(2), at(3));
+        assert_eq!(members.twin(at(3)), None);
+        assert!(!members.may_have_twin(at(4)), "it is what was left of a former process");
+        members.saw(vec![(OTHER, row("own:1", 6))], at(5));
+        assert_eq!(members.twin(at(5)), Some(OTHER));
+    }
+}

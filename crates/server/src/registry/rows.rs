@@ -1,0 +1,384 @@
+//! The registry's rows, byte by byte: `docs/design/servers.md`.
+
+use std::fmt;
+
+use forebay_cluster::ServerId;
+use forebay_format::{Decoder, Encoder, FormatError, row::Row};
+use forebay_types::{Compression, VolumeId};
+
+/// The version of the layout, in the row with an empty rest.
+pub(crate) const SCHEMA: &[u8] = &[0];
+/// Counts the changes of volumes and tokens.
+pub(crate) const CHANGES: &[u8] = &[1];
+const VOLUME: u8 = 2;
+const TOKEN: u8 = 3;
+const MEMBER: u8 = 4;
+
+/// Bytes of a text in a row at most.
+const TEXT_MAX: usize = 4096;
+
+/// What keys of volumes begin with.
+pub(crate) const VOLUMES: &[u8] = &[VOLUME];
+/// What keys of tokens begin with.
+pub(crate) const TOKENS: &[u8] = &[TOKEN];
+/// What keys of members begin with.
+pub(crate) const MEMBERS: &[u8] = &[MEMBER];
+
+/// The key of a volume's row.
+pub(crate) fn volume_key(name: &str) -> Vec<u8> {
+    [VOLUMES, name.as_bytes()].concat()
+}
+
+/// The key of a token's row.
+pub(crate) fn token_key(id: TokenId) -> Vec<u8> {
+    [TOKENS, &id.0.to_be_bytes()].concat()
+}
+
+/// The key of a server's row.
+pub(crate) fn member_key(id: ServerId) -> Vec<u8> {
+    [MEMBERS, &id.0].concat()
+}
+
+/// The name in a volume's key.
+pub(crate) fn name_of(key: &[u8]) -> Option<String> {
+    let name = key.strip_prefix(VOLUMES)?;
+    std::str::from_utf8(name).ok().map(str::to_owned)
+}
+
+/// The number in a token's key.
+pub(crate) fn token_of(key: &[u8]) -> Option<TokenId> {
+    let id = key.strip_prefix(TOKENS)?.try_into().ok()?;
+    Some(TokenId(u64::from_be_bytes(id)))
+}
+
+/// The server in a member's key.
+pub(crate) fn member_of(key: &[u8]) -> Option<ServerId> {
+    key.strip_prefix(MEMBERS)?.try_into().ok().map(ServerId)
+}
+
+/// A token's public number: random, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TokenId(pub u64);
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Whether a volume may be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolumeState {
+    /// Its database is being made.
+    Making,
+    /// It may be mounted.
+    Ready,
+    /// It is being removed, and never comes back.
+    Deleting,
+}
+
+impl VolumeState {
+    /// The state in a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            VolumeState::Making => "making",
+            VolumeState::Ready => "ready",
+            VolumeState::Deleting => "deleting",
+        }
+    }
+}
+
+/// A shared volume. Its name is in the key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeRow {
+    /// Its identity, which no other volume ever has.
+    pub id: VolumeId,
+    /// Whether it may be used.
+    pub state: VolumeState,
+    /// The store's URL.
+    pub store: String,
+    /// The endpoint of the store's service; empty: the provider's own.
+    pub endpoint: String,
+    /// The store's region; empty: not said.
+    pub region: String,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// How new data is compressed.
+    pub compression: Compression,
+    /// How many bytes its files may have; `None`: no limit.
+    pub limit: Option<u64>,
+    /// When it was made: seconds since 1970.
+    pub created: u64,
+    /// Raised by each change of what is above.
+    pub generation: u64,
+}
+
+impl Row for VolumeRow {
+    fn encode_to(&self, to: &mut Vec<u8>) {
+        let to = &mut Encoder(to);
+        to.u8(1);
+        to.0.extend_from_slice(&self.id.0);
+        to.u8(match self.state {
+            VolumeState::Making => 1,
+            VolumeState::Ready => 2,
+            VolumeState::Deleting => 3,
+        });
+        for text in [&self.store, &self.endpoint, &self.region] {
+            to.bytes(text.as_bytes());
+        }
+        to.u32(self.block_size);
+        to.bytes(self.compression.as_str().as_bytes());
+        to.u8(u8::from(self.limit.is_some()));
+        to.varint(self.limit.unwrap_or(0));
+        to.varint(self.created);
+        to.varint(self.generation);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<VolumeRow, FormatError> {
+        const WHAT: &str = "a volume of the registry";
+        let mut from = begin(bytes, WHAT)?;
+        let id = VolumeId(from.array()?);
+        let state = match from.u8()? {
+            1 => VolumeState::Making,
+            2 => VolumeState::Ready,
+            3 => VolumeState::Deleting,
+            other => return Err(invalid(WHAT, format!("{other} is no state"))),
+        };
+        let (store, endpoint, region) =
+            (text(&mut from, WHAT)?, text(&mut from, WHAT)?, text(&mut from, WHAT)?);
+        let block_size = from.u32()?;
+        let compression = text(&mut from, WHAT)?;
+        let compression =
+            compression.parse().map_err(|_| invalid(WHAT, format!("'{compression}' is no compression")))?;
+        let limited = from.u8()? != 0;
+        let limit = Some(from.varint()?).filter(|_| limited);
+        let (created, generation) = (from.varint()?, from.varint()?);
+        from.end()?;
+        Ok(VolumeRow {
+            id,
+            state,
+            store,
+            endpoint,
+            region,
+            block_size,
+            compression,
+            limit,
+            created,
+            generation,
+        })
+    }
+}
+
+/// What a token lets its bearer do. The secret itself is nowhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenRow {
+    /// SHA-256 of the secret.
+    pub digest: [u8; 32],
+    /// The volume that it opens.
+    pub volume: VolumeId,
+    /// The directory that is the root of what it shows, from the volume's root on: `/` or `/a/b`.
+    pub root: String,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Nothing may be executed.
+    pub no_exec: bool,
+    /// Root of the client's machine is nobody.
+    pub root_squash: bool,
+    /// When it was made: seconds since 1970.
+    pub created: u64,
+    /// From when on it opens nothing: seconds since 1970; 0: never.
+    pub expires: u64,
+}
+
+impl TokenRow {
+    /// Whether it is too late for it.
+    #[must_use]
+    pub fn has_expired(&self, now: u64) -> bool {
+        self.expires != 0 && now >= self.expires
+    }
+}
+
+impl Row for TokenRow {
+    fn encode_to(&self, to: &mut Vec<u8>) {
+        let to = &mut Encoder(to);
+        to.u8(1);
+        to.0.extend_from_slice(&self.digest);
+        to.0.extend_from_slice(&self.volume.0);
+        to.bytes(self.root.as_bytes());
+        to.u8(u8::from(self.read_only) | u8::from(self.no_exec) << 1 | u8::from(self.root_squash) << 2);
+        to.varint(self.created);
+        to.varint(self.expires);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<TokenRow, FormatError> {
+        const WHAT: &str = "a token of the registry";
+        let mut from = begin(bytes, WHAT)?;
+        let (digest, volume) = (from.array()?, VolumeId(from.array()?));
+        let root = text(&mut from, WHAT)?;
+        let flags = from.u8()?;
+        if flags > 7 {
+            return Err(invalid(WHAT, format!("its flags are {flags:#x}")));
+        }
+        let row = TokenRow {
+            digest,
+            volume,
+            root,
+            read_only: flags & 1 != 0,
+            no_exec: flags & 2 != 0,
+            root_squash: flags & 4 != 0,
+            created: from.varint()?,
+            expires: from.varint()?,
+        };
+        from.end()?;
+        Ok(row)
+    }
+}
+
+/// A metadata server that lives, or did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberRow {
+    /// Where clients and other servers reach it.
+    pub address: String,
+    /// Raised by the server about once a second.
+    pub beat: u64,
+    /// What it runs.
+    pub release: String,
+}
+
+impl Row for MemberRow {
+    fn encode_to(&self, to: &mut Vec<u8>) {
+        let to = &mut Encoder(to);
+        to.u8(1);
+        to.bytes(self.address.as_bytes());
+        to.varint(self.beat);
+        to.bytes(self.release.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Result<MemberRow, FormatError> {
+        const WHAT: &str = "a member of the registry";
+        let mut from = begin(bytes, WHAT)?;
+        let row = MemberRow {
+            address: text(&mut from, WHAT)?,
+            beat: from.varint()?,
+            release: text(&mut from, WHAT)?,
+        };
+        from.end()?;
+        Ok(row)
+    }
+}
+
+/// How many changes there were, and which one was the last: nobody else writes its random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// How many.
+    pub number: u64,
+    /// Random.
+    pub nonce: u64,
+}
+
+impl Row for Mark {
+    fn encode_to(&self, to: &mut Vec<u8>) {
+        let to = &mut Encoder(to);
+        to.u64(self.number);
+        to.u64(self.nonce);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Mark, FormatError> {
+        let mut from = Decoder::new(bytes, "the registry's counter of changes");
+        let mark = Mark { number: from.u64()?, nonce: from.u64()? };
+        from.end()?;
+        Ok(mark)
+    }
+}
+
+fn begin<'a>(bytes: &'a [u8], what: &'static str) -> Result<Decoder<'a>, FormatError> {
+    let mut from = Decoder::new(bytes, what);
+    match from.u8()? {
+        1 => Ok(from),
+        found => Err(FormatError::Version { what, found: u32::from(found), supported: 1 }),
+    }
+}
+
+fn invalid(what: &'static str, detail: String) -> FormatError {
+    FormatError::Invalid { what, detail }
+}
+
+fn text(from: &mut Decoder<'_>, what: &'static str) -> Result<String, FormatError> {
+    let bytes = from.bytes()?;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= TEXT_MAX);
+    text.map(str::to_owned).ok_or_else(|| invalid(what, "its text is none".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume() -> VolumeRow {
+        VolumeRow {
+            id: VolumeId([7; 16]),
+            state: VolumeState::Ready,
+            store: "s3://bucket/prefix".to_owned(),
+            endpoint: String::new(),
+            region: "eu".to_owned(),
+            block_size: 4 << 20,
+            compression: Compression::Zstd,
+            limit: Some(1 << 40),
+            created: 1_700_000_000,
+            generation: 3,
+        }
+    }
+
+    fn token() -> TokenRow {
+        TokenRow {
+            digest: [9; 32],
+            volume: VolumeId([7; 16]),
+            root: "/a/b".to_owned(),
+            read_only: true,
+            no_exec: false,
+            root_squash: true,
+            created: 5,
+            expires: 0,
+        }
+    }
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        assert_eq!(VolumeRow::decode(&volume().encode()), Ok(volume()));
+        assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
+        let member = MemberRow { address: "a:1".to_owned(), beat: 300, release: "0.1.0".to_owned() };
+        assert_eq!(MemberRow::decode(&member.encode()), Ok(member));
+        let mark = Mark { number: 3, nonce: u64::MAX };
+        assert_eq!(Mark::decode(&mark.encode()), Ok(mark));
+    }
+
+    #[test]
+    fn rows_that_are_cut_or_of_a_later_release_are_refused() {
+        let bytes = volume().encode();
+        for len in 0..bytes.len() {
+            VolumeRow::decode(&bytes[..len]).unwrap_err();
+        }
+        let later = [&[2], &bytes[1..]].concat();
+        let error = VolumeRow::decode(&later).unwrap_err();
+        assert!(error.to_string().contains("use a newer one"), "{error}");
+        let bytes = token().encode();
+        for len in 0..bytes.len() {
+            TokenRow::decode(&bytes[..len]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn keys_say_whose_rows_they_are() {
+        assert_eq!(name_of(&volume_key("a.b")).as_deref(), Some("a.b"));
+        assert_eq!(token_of(&token_key(TokenId(77))), Some(TokenId(77)));
+        assert_eq!(member_of(&member_key(ServerId([3; 16]))), Some(ServerId([3; 16])));
+        assert_eq!(name_of(&token_key(TokenId(1))), None);
+    }
+
+    #[test]
+    fn tokens_expire_at_their_second() {
+        assert!(!token().has_expired(u64::MAX));
+        let short = TokenRow { expires: 100, ..token() };
+        assert!(!short.has_expired(99) && short.has_expired(100));
+    }
+}

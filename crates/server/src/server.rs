@@ -1,0 +1,327 @@
+//! One metadata server, from its start to its end.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use forebay_cluster::{ServerId, Terms};
+use forebay_engine::{Engine, EngineError, EngineHost};
+use forebay_owner::{SystemTicks, Ticks};
+use forebay_rpc::{
+    Address, Security, Server, ServerConfig,
+    wire::{BODY_MAX, Code, Refusal},
+};
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Runtime;
+
+use crate::{
+    cluster::Cluster,
+    counts::Counts,
+    error::ServerError,
+    hosting::Hosted,
+    members::Members,
+    metrics,
+    place::DatabasePlace,
+    registry::{Registry, RegistryError},
+    service::{Gate, Service, Serving},
+};
+
+/// How often a server says that it lives.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How often a place is looked at that another process has.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Requests that wait for an engine or a store at a time; others wait for them.
+const WORKERS: usize = 128;
+/// How long connections are given to end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How a server runs.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where the databases are.
+    pub engine: DatabasePlace,
+    /// Where it listens.
+    pub listen: Vec<Address>,
+    /// Where clients and other servers reach it; by default the first address that it listens at.
+    pub advertise: Option<Address>,
+    /// How connections are protected.
+    pub security: Security,
+    /// Whether clients on this machine need neither token nor certificate, and may administer.
+    pub insecure: bool,
+    /// Names of certificates that may administer; empty: all.
+    pub admins: Vec<String>,
+    /// How long things last: the same at all servers.
+    pub terms: Terms,
+    /// The clock of these terms.
+    pub ticks: Ticking,
+}
+
+/// A process's clock, as an option.
+#[derive(Clone)]
+pub struct Ticking(pub Arc<dyn Ticks>);
+
+impl Default for Ticking {
+    fn default() -> Ticking {
+        Ticking(Arc::new(SystemTicks))
+    }
+}
+
+impl std::fmt::Debug for Ticking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ticking")
+    }
+}
+
+/// A metadata server. Dropping it ends it as a crash would: volumes are not given up.
+pub struct MetaServer {
+    cluster: Arc<Cluster>,
+    network: Option<Server>,
+    runtime: Option<Runtime>,
+    beats: Option<Beats>,
+    failure: Arc<Mutex<Option<ServerError>>>,
+}
+
+struct Beats {
+    /// Dropped to end the thread.
+    until: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for MetaServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MetaServer({})", self.cluster.address)
+    }
+}
+
+impl MetaServer {
+    /// Starts a server. Where another process has the place of the engine, waits until it is free. `None` once `stopped` says so, which is asked five times a
+    /// second.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn start(
+        options: &ServerOptions,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<MetaServer>, ServerError> {
+        check(options)?;
+        let host = options.engine.open()?;
+        let Some(engine) = wait_for_registry(host.as_ref(), stopped)? else { return Ok(None) };
+        let registry = Registry::open(engine, host.place())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("fb-net")
+            .max_blocking_threads(WORKERS)
+            .enable_all()
+            .build()?;
+        let gate = Arc::new(Gate::default());
+        let mut config = ServerConfig::new(options.security.clone());
+        // What a client has kept back comes as one message.
+        config.terms.limits.body = BODY_MAX;
+        let network = {
+            let _within = runtime.enter();
+            Server::bind(&options.listen, config, Arc::clone(&gate) as _)?
+        };
+        let address = advertised(options, network.addresses())?;
+        let server = ServerId(forebay_env::random()?);
+        let cluster = Arc::new(Cluster {
+            host,
+            registry,
+            server,
+            members: Mutex::new(Members::new(server, address.clone())),
+            hosted: RwLock::new(BTreeMap::new()),
+            terms: options.terms,
+            ticks: Arc::clone(&options.ticks.0),
+            runtime: runtime.handle().clone(),
+            counts: Counts::default(),
+            insecure: options.insecure,
+            admins: options.admins.clone(),
+            address,
+        });
+        if !wait_for_former_self(&cluster, stopped)? {
+            return Ok(None);
+        }
+        cluster.beat(1)?;
+        gate.open(Serving(Arc::new(Service::new(Arc::clone(&cluster)))));
+        let failure = Arc::default();
+        let mut server =
+            MetaServer { cluster, network: Some(network), runtime: Some(runtime), beats: None, failure };
+        server.beats = Some(server.begin_beats()?);
+        Ok(Some(server))
+    }
+
+    fn begin_beats(&self) -> std::io::Result<Beats> {
+        let (until, ended) = mpsc::channel::<()>();
+        let (cluster, failure) = (Arc::clone(&self.cluster), Arc::clone(&self.failure));
+        let thread = std::thread::Builder::new().name("fb-members".to_owned());
+        let thread = thread.spawn(move || {
+            let (mut beat, mut warned) = (1, String::new());
+            while ended.recv_timeout(BEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                beat += 1;
+                match cluster.beat(beat) {
+                    Ok(()) => warned.clear(),
+                    Err(error @ ServerError::Registry(RegistryError::ShutOut { .. })) => {
+                        *failure.lock() = Some(error);
+                        return;
+                    }
+                    Err(error) if error.to_string() == warned => {}
+                    Err(error) => {
+                        warned = error.to_string();
+                        tracing::warn!("the registry is tried again: {warned}");
+                    }
+                }
+                if let Some(twin) = twin(&cluster)
+                    && cluster.server > twin
+                {
+                    *failure.lock() = Some(is_twin(&cluster));
+                    return;
+                }
+            }
+        })?;
+        Ok(Beats { until, thread })
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        self.network.as_ref().map_or(&[], Server::addresses)
+    }
+
+    /// Where clients and other servers reach it.
+    #[must_use]
+    pub fn advertised(&self) -> &str {
+        &self.cluster.address
+    }
+
+    /// Why it cannot go on, if that is so.
+    #[must_use]
+    pub fn failure(&self) -> Option<ServerError> {
+        self.failure.lock().take()
+    }
+
+    /// Answers what metrics there are, whenever it is called.
+    #[must_use]
+    pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
+        let cluster = Arc::clone(&self.cluster);
+        Arc::new(move || metrics::text(&cluster))
+    }
+
+    /// Gives all volumes up in order, so that other servers have them at once, and ends.
+    pub fn stop(mut self) {
+        self.end_beats();
+        let all: Vec<Arc<Hosted>> = self.cluster.hosted.read().values().cloned().collect();
+        all.iter().for_each(|hosted| hosted.stop());
+        all.iter().for_each(|hosted| hosted.join());
+        if let Err(error) = self.cluster.registry.put_member(self.cluster.server, None) {
+            tracing::warn!("other servers will miss this one for a while: {error}");
+        }
+        if let (Some(network), Some(runtime)) = (self.network.take(), &self.runtime) {
+            let refusal = Refusal::new(Code::GOING_AWAY, "the server stops");
+            runtime.block_on(network.shutdown(&refusal, FAREWELL));
+        }
+    }
+
+    fn end_beats(&mut self) {
+        if let Some(Beats { until, thread }) = self.beats.take() {
+            drop(until);
+            if thread.join().is_err() {
+                tracing::error!("the thread of members panicked");
+            }
+        }
+    }
+}
+
+impl Drop for MetaServer {
+    fn drop(&mut self) {
+        drop(self.network.take());
+        self.end_beats();
+        let all: Vec<Arc<Hosted>> = std::mem::take(&mut *self.cluster.hosted.write()).into_values().collect();
+        all.iter().for_each(|hosted| hosted.abandon());
+        all.iter().for_each(|hosted| hosted.join());
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(FAREWELL);
+        }
+    }
+}
+
+/// Without TLS there is this machine alone, and only where that was asked for.
+fn check(options: &ServerOptions) -> Result<(), ServerError> {
+    let told = |text: String| Err(ServerError::Told(text));
+    if options.listen.is_empty() {
+        return told("a server needs an address to listen at: give --listen ADDR".to_owned());
+    }
+    let tcp = options.listen.iter().find(|address| matches!(address, Address::Tcp { .. }));
+    match (&options.security, tcp) {
+        (Security::Insecure, Some(address)) if !options.insecure => told(format!(
+            "will not listen at {address} without TLS: give --tls-ca, --tls-cert and --tls-key (`forebay pki` makes them), or --insecure for clients of this machine alone"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn wait_for_registry(
+    host: &dyn EngineHost,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Arc<dyn Engine>>, ServerError> {
+    let mut said = false;
+    while !stopped() {
+        match host.registry() {
+            Ok(engine) => return Ok(Some(engine)),
+            Err(error @ EngineError::Locked { .. }) => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("{error}: this server stands by until that has ended");
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+/// Where clients reach the server.
+fn advertised(options: &ServerOptions, addresses: &[Address]) -> Result<String, ServerError> {
+    if let Some(address) = &options.advertise {
+        return Ok(address.to_string());
+    }
+    let tcp = addresses.iter().find(|address| matches!(address, Address::Tcp { .. }));
+    let Some(address) = tcp.or(addresses.first()) else {
+        return Err(ServerError::Told("the server listens nowhere".to_owned()));
+    };
+    match address {
+        Address::Tcp { host, .. } if matches!(host.as_str(), "0.0.0.0" | "::") => {
+            Err(ServerError::Told(format!(
+                "clients cannot reach a server at {address}: say with --advertise under which name or number they reach this machine"
+            )))
+        }
+        address => Ok(address.to_string()),
+    }
+}
+
+/// Makes sure that no other server lives at this one's address. What is left of a former process there does not move any more. `false` once it is stopped.
+fn wait_for_former_self(cluster: &Arc<Cluster>, stopped: &dyn Fn() -> bool) -> Result<bool, ServerError> {
+    loop {
+        cluster.look()?;
+        if twin(cluster).is_some() {
+            return Err(is_twin(cluster));
+        }
+        let members = cluster.members.lock();
+        if !members.may_have_twin(cluster.ticks.now()) {
+            return Ok(true);
+        }
+        drop(members);
+        if stopped() {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn twin(cluster: &Cluster) -> Option<ServerId> {
+    cluster.members.lock().twin(cluster.ticks.now())
+}
+
+fn is_twin(cluster: &Cluster) -> ServerError {
+    ServerError::Twin { place: cluster.host.place(), address: cluster.address.clone() }
+}

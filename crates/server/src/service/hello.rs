@@ -1,0 +1,163 @@
+//! The first message of a connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use forebay_owner::VolumeOwner;
+use forebay_protocol::{Hello, Message, Refusal, Response, Rights, Welcome};
+use forebay_rpc::{
+    Peer,
+    wire::{Code, Refusal as WireRefusal},
+};
+use forebay_types::Ino;
+use tokio::sync::oneshot;
+
+use super::{Bound, Refused, Service, ask::owner_of, decode};
+use crate::{
+    admin::volume_info,
+    hosting::Hosted,
+    links::Link,
+    registry::{RegistryError, TokenId, TokenRow, View, VolumeRow, VolumeState, now},
+    secret::Secret,
+};
+
+/// A session that is being begun.
+struct Beginning {
+    hello: Hello,
+    row: VolumeRow,
+    hosted: Arc<Hosted>,
+    owner: Arc<VolumeOwner>,
+    rights: Rights,
+    begins: bool,
+    /// Hears when its row is committed; nothing where it goes on.
+    committed: Option<oneshot::Receiver<Result<Response, Refusal>>>,
+}
+
+impl Service {
+    /// [`forebay_protocol::Kind::Hello`]: begins a session, or goes on with one on this connection.
+    pub(super) async fn hello(self: Arc<Self>, peer: Arc<Peer>, body: Bytes) -> Result<Vec<u8>, Refused> {
+        let (service, of) = (Arc::clone(&self), Arc::clone(&peer));
+        let working = tokio::task::spawn_blocking(move || service.begin(&of, &body));
+        let beginning =
+            working.await.map_err(|error| WireRefusal::new(Code::FAILED, error.to_string()))??;
+        let Beginning { hello, row, hosted, owner, rights, begins, committed } = beginning;
+        if let Some(committed) = committed {
+            let said = committed.await.unwrap_or(Err(Refusal::NotOwner { address: None }));
+            if let Err(refusal) = said {
+                hosted.links.drop_of(hello.session, &peer);
+                return Err(refusal.into());
+            }
+        }
+        let Some(epoch) = owner.epoch() else {
+            return Err(Refusal::NotOwner { address: None }.into());
+        };
+        // One that lived has the rights with which it began.
+        let rights = owner.rights(hello.session).unwrap_or(rights);
+        self.bind(&peer, Bound { hosted, session: hello.session });
+        owner.tell_again(hello.session);
+        let term_ms = u64::try_from(self.cluster.terms.session.as_millis()).unwrap_or(u64::MAX);
+        let volume = volume_info(&hello.volume, &row);
+        Ok(Welcome { epoch, term_ms, begun: begins, volume, rights }.encode())
+    }
+
+    fn begin(&self, peer: &Arc<Peer>, body: &[u8]) -> Result<Beginning, Refused> {
+        let hello: Hello = decode(body)?;
+        let (row, token) = self.allowed(peer, &hello)?;
+        let Some(hosted) = self.cluster.hosted(row.id) else {
+            return Err(Refusal::NotOwner { address: None }.into());
+        };
+        let owner = owner_of(&self.cluster, &hosted)?;
+        let rights = match &token {
+            Some((_, token)) => Rights { root: root(&owner, token)?, ..rights(token) },
+            None => Rights::ALL,
+        };
+        if hello.resumes {
+            match owner.renew(hello.session) {
+                // It is told what is to be reclaimed when it asks for something.
+                Ok(()) | Err(Refusal::MustReclaim { .. }) => {}
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        // Before it begins, so that it misses no push.
+        let link =
+            Link { peer: Arc::clone(peer), client: hello.client.clone(), token: token.map(|(id, _)| id) };
+        hosted.links.put(hello.session, link);
+        let begins = !hello.resumes && !owner.lives(hello.session);
+        let committed = (!hello.resumes).then(|| {
+            let (to, committed) = oneshot::channel();
+            let reply = Box::new(move |response| drop(to.send(response)));
+            owner.begin_session(hello.session, &hello.client, rights, reply);
+            committed
+        });
+        Ok(Beginning { hello, row, hosted, owner, rights, begins, committed })
+    }
+
+    /// The volume, and the token by which the caller may use it.
+    fn allowed(
+        &self,
+        peer: &Arc<Peer>,
+        hello: &Hello,
+    ) -> Result<(VolumeRow, Option<(TokenId, TokenRow)>), Refused> {
+        let free = self.cluster.insecure && !matches!(peer.identity, forebay_rpc::Identity::Certificate(_));
+        let secret = hello.token.as_deref().map(Secret::parse);
+        let look = |view: &View| {
+            let row = view.volumes.get(&hello.volume).cloned();
+            let token = match &secret {
+                Some(Some(secret)) => view.tokens.get(&secret.id).map(|row| (secret.id, row.clone())),
+                _ => None,
+            };
+            (row, token)
+        };
+        let mut found = look(&self.cluster.registry.view());
+        let here = found.0.as_ref().is_some_and(|row| self.cluster.hosted(row.id).is_some());
+        if !here || (secret.is_some() && found.1.is_none()) {
+            // It may have been made or deleted a moment ago, by way of another server.
+            let view =
+                self.cluster.registry.refresh().map_err(|error: RegistryError| Refused::from(error))?;
+            self.cluster.follow().map_err(|error| Refusal::Unavailable(error.to_string()))?;
+            found = look(&view);
+        }
+        let (row, token) = found;
+        let denied = |why: &str| Refused::from(Refusal::Denied(format!("{why} '{}'", hello.volume)));
+        let token = match (&secret, token) {
+            (None, _) if free => None,
+            (None, _) => return Err(denied("a token is needed for the volume")),
+            (Some(Some(secret)), Some((id, token)))
+                if secret.fits(&token.digest) && row.as_ref().is_some_and(|row| row.id == token.volume) =>
+            {
+                if token.has_expired(now()) {
+                    return Err(denied("the token has expired, ask for another one for the volume"));
+                }
+                Some((id, token))
+            }
+            _ => return Err(denied("the token is unknown, was revoked, or is not for the volume")),
+        };
+        let row = row.ok_or_else(|| Refusal::NoVolume(hello.volume.clone()))?;
+        match row.state {
+            VolumeState::Ready => Ok((row, token)),
+            state => {
+                let why = format!("the volume '{}' is {}", hello.volume, state.as_str());
+                Err(Refusal::Unavailable(why).into())
+            }
+        }
+    }
+}
+
+fn rights(token: &TokenRow) -> Rights {
+    Rights {
+        root: Ino::ROOT,
+        read_only: token.read_only,
+        no_exec: token.no_exec,
+        root_squash: token.root_squash,
+    }
+}
+
+/// The directory that a token shows.
+fn root(owner: &VolumeOwner, token: &TokenRow) -> Result<Ino, Refused> {
+    let names = token.root.split('/').filter(|name| !name.is_empty()).map(str::as_bytes);
+    let found = owner.directory_at(names).map_err(|error| Refusal::Unavailable(error.to_string()))?;
+    found.ok_or_else(|| {
+        Refusal::Denied(format!("the directory '{}' that the token shows is not there", token.root)).into()
+    })
+}

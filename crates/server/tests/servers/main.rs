@@ -1,0 +1,10 @@
+//! Metadata servers over a directory and over a real PostgreSQL, and clients that ask them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
+
+mod bed;
+mod garbage;
+mod places;
+mod rights;
+mod sharing;
+mod using;
