@@ -1,0 +1,175 @@
+//! Whether an operation is carried out here, and what it waits for.
+
+use std::sync::Arc;
+
+use forebay_cluster::Grant;
+use forebay_protocol::{Answer, Operation, Response, Step};
+use forebay_types::Ino;
+use parking_lot::MutexGuard;
+
+use super::{Begun, Shared, passing::Passing, state::State};
+use crate::error::ClientError;
+
+impl Shared {
+    /// Sees whether the session is another: then what waited is lost.
+    pub(super) fn see_session(&self, state: &mut State) {
+        let session = self.under.session();
+        if session == state.session {
+            return;
+        }
+        state.lose(&ClientError::SessionEnded);
+        state.session = session;
+        state.numbers.clear();
+        state.learning.values_mut().for_each(|may| *may = false);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        operation: &Operation,
+        bound: Option<u64>,
+    ) -> Result<Begun, ClientError> {
+        let mut state = self.state.lock();
+        let mut counted = false;
+        loop {
+            self.see_session(&mut state);
+            match bound {
+                _ if state.closed => return Err(ClientError::Closed),
+                Some(bound) if bound != state.session => return Err(ClientError::SessionEnded),
+                _ => {}
+            }
+            if operation.changes() && !state.learning.is_empty() {
+                // What is being read is to be all.
+                let concerned = state.table.concerned(operation);
+                if concerned.iter().any(|ino| state.learning.contains_key(ino)) {
+                    self.changed.wait(&mut state);
+                    continue;
+                }
+            }
+            if let Some(needed) = state.table.inside(operation) {
+                let full = operation.changes() && self.is_full(&state);
+                if state.is_busy(&needed) || full {
+                    self.changed.wait(&mut state);
+                    continue;
+                }
+                if let Some(grants) = self.grants(state.session, &needed) {
+                    let made = match operation {
+                        Operation::Make(parent, ..) => state.numbers.take(*parent),
+                        _ => Some(Ino(0)),
+                    };
+                    match made {
+                        Some(made) => return Ok(self.here(&mut state, operation, made, grants)),
+                        None => self.fetch_numbers(&mut state)?,
+                    }
+                    continue;
+                }
+            }
+            if let Operation::Make(parent, ..) = operation
+                && !counted
+                && self.options.delegates
+            {
+                counted = true;
+                if state.count_make(*parent) {
+                    self.learn(&mut state, *parent)?;
+                    continue;
+                }
+            }
+            return Ok(self.there(state, operation));
+        }
+    }
+
+    fn is_full(&self, state: &State) -> bool {
+        state.queue.len() >= self.options.operations || state.queue.bytes() >= self.options.bytes
+    }
+
+    /// The leases to write on all of these.
+    fn grants(&self, session: u64, inos: &[Ino]) -> Option<Vec<Grant>> {
+        inos.iter().map(|ino| self.leases.to_write(session, *ino)).collect()
+    }
+
+    /// Carries an operation out. The leases counted a moment ago, and are not returned before `recalled` has had the lock.
+    fn here(&self, state: &mut State, operation: &Operation, made: Ino, mut grants: Vec<Grant>) -> Begun {
+        let time = self.clock.now();
+        let done = state.table.carry_out(operation, time, made);
+        if !done.touched.is_empty() {
+            let is_make = matches!(operation, Operation::Make(..));
+            let made = is_make.then_some(made);
+            if let Some(ino) = made {
+                grants.extend(self.leases.made(state.session, ino));
+            }
+            if let (Operation::Rmdir(..), Answer::Inode(gone)) = (operation, &done.answer) {
+                state.numbers.left(gone.ino);
+            }
+            let operation = operation.clone();
+            state.queue.push(Step { time, made, operation }, done.touched);
+            self.work.notify_one();
+        }
+        Begun::Here(Response { answer: done.answer, grants }, state.session)
+    }
+
+    /// Sends an operation on to the owner, after what it depends on.
+    fn there(self: &Arc<Self>, mut state: MutexGuard<'_, State>, operation: &Operation) -> Begun {
+        let concerned = state.table.concerned(operation);
+        let busy = if operation.changes() { concerned.clone() } else { Vec::new() };
+        // What is changed at the owner is not changed here meanwhile.
+        state.make_busy(&busy);
+        // What leaves a delegated directory leaves it after all that was done before.
+        let whole = matches!(operation, Operation::Rename { .. } | Operation::Link(..));
+        let until = if whole { state.queue.last() } else { state.queue.until(&concerned) };
+        let session = state.session;
+        while !state.queue.is_told(until) && state.session == session && !state.closed {
+            self.changed.wait(&mut state);
+        }
+        let last = state.queue.last();
+        drop(state);
+        Begun::There(Passing::new(Arc::clone(self), busy, last))
+    }
+
+    /// Waits until everything up to a number is told or lost.
+    pub(super) fn wait_for(&self, state: &mut MutexGuard<'_, State>, number: u64) {
+        while !state.queue.is_told(number) && !state.closed {
+            self.changed.wait(state);
+            self.see_session(state);
+        }
+    }
+
+    pub(super) fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
+        let mut state = self.state.lock();
+        self.see_session(&mut state);
+        let until = state.queue.until(inos);
+        self.wait_for(&mut state, until);
+        let failures: Vec<ClientError> = inos.iter().filter_map(|ino| state.failures.remove(ino)).collect();
+        self.say(&state, until, failures.into_iter().next())
+    }
+
+    pub(super) fn settle_all(&self) -> Result<(), ClientError> {
+        let mut state = self.state.lock();
+        self.see_session(&mut state);
+        let until = state.queue.last();
+        self.wait_for(&mut state, until);
+        let failure = state.failure.take();
+        self.say(&state, until, failure)
+    }
+
+    fn say(&self, state: &State, until: u64, failure: Option<ClientError>) -> Result<(), ClientError> {
+        match failure {
+            Some(failure) => Err(failure),
+            None if !state.queue.is_told(until) => Err(ClientError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn recalled(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        self.see_session(&mut state);
+        if state.table.is_delegated(ino) || state.learning.contains_key(&ino) {
+            state.put_off(ino);
+        }
+        state.table.forget(ino);
+        if let Some(may) = state.learning.get_mut(&ino) {
+            *may = false;
+        }
+        let until = state.queue.until(&[ino]);
+        self.wait_for(&mut state, until);
+    }
+}

@@ -1,0 +1,112 @@
+//! What was carried out here and is to be told to the owner, in its order.
+
+use std::collections::VecDeque;
+
+use forebay_protocol::{Operation, Step};
+use forebay_types::Ino;
+use rustc_hash::FxHashMap;
+
+/// One operation.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) number: u64,
+    pub(super) step: Step,
+    pub(super) touched: Vec<Ino>,
+    bytes: usize,
+}
+
+/// The queue. Numbers count from 1, in the order of the operations.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    items: VecDeque<Queued>,
+    bytes: usize,
+    /// The last number that was given, and the last one that the owner has answered or that was lost.
+    last: u64,
+    told: u64,
+    /// The last operation that concerns an inode, while it is not told.
+    concerns: FxHashMap<Ino, u64>,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, step: Step, touched: Vec<Ino>) {
+        self.last += 1;
+        let bytes = size(&step.operation);
+        self.bytes += bytes;
+        self.concerns.extend(touched.iter().map(|ino| (*ino, self.last)));
+        self.items.push_back(Queued { number: self.last, step, touched, bytes });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether everything up to this number is told.
+    pub(super) fn is_told(&self, number: u64) -> bool {
+        self.told >= number
+    }
+
+    /// The number of the last operation that concerns any of these; 0 where all are told.
+    pub(super) fn until(&self, inos: &[Ino]) -> u64 {
+        inos.iter().filter_map(|ino| self.concerns.get(ino)).copied().max().unwrap_or(0)
+    }
+
+    /// The first ones, as many as one request may have.
+    pub(super) fn first(&self, operations: usize, bytes: usize) -> Vec<Step> {
+        let mut sum = 0;
+        let fits = |item: &&Queued| {
+            sum += item.bytes;
+            sum <= bytes || sum == item.bytes
+        };
+        self.items.iter().take(operations).take_while(fits).map(|item| item.step.clone()).collect()
+    }
+
+    /// Takes out the first ones: they are told, or lost.
+    pub(super) fn take(&mut self, count: usize) -> Vec<Queued> {
+        let taken: Vec<Queued> = self.items.drain(..count.min(self.items.len())).collect();
+        for item in &taken {
+            self.bytes -= item.bytes;
+            self.told = item.number;
+            for ino in &item.touched {
+                if self.concerns.get(ino) == Some(&item.number) {
+                    self.concerns.remove(ino);
+                }
+            }
+        }
+        taken
+    }
+
+    pub(super) fn concerns(&self, ino: Ino) -> bool {
+        self.concerns.contains_key(&ino)
+    }
+}
+
+/// What an operation takes in memory and on the wire, about.
+fn size(operation: &Operation) -> usize {
+    let beside = match operation {
+        Operation::Make(_, name, new) => {
+            let xattrs = new.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            name.len() + new.target.len() + xattrs
+        }
+        Operation::Link(_, _, name) | Operation::RemoveXattr(_, name) => name.len(),
+        Operation::Unlink(_, name, open) | Operation::Rmdir(_, name, open) => name.len() + 8 * open.len(),
+        Operation::Rename { name, new_name, open, .. } => name.len() + new_name.len() + 8 * open.len(),
+        Operation::SetAttr(_, set) => {
+            set.xattrs.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len)).sum()
+        }
+        Operation::SetXattr(_, name, value, _) => name.len() + value.len(),
+        _ => 0,
+    };
+    200 + beside
+}

@@ -1,0 +1,116 @@
+use forebay_types::Ino;
+use rustc_hash::FxHashMap;
+
+use super::{numbers::Numbers, queue::Queue, table::Table};
+use crate::error::ClientError;
+
+/// How often something is made in a directory before it is asked for.
+const MAKES: u32 = 2;
+const MAKES_MAX: u32 = 512;
+/// Directories that are counted.
+const COUNTED: usize = 10_000;
+
+/// How it goes with a directory that is not delegated.
+#[derive(Clone, Copy, Debug)]
+struct Makes {
+    seen: u32,
+    wanted: u32,
+}
+
+/// Everything, under one lock that is held for no longer than an operation on the table takes.
+pub(super) struct State {
+    /// The session that it is all of.
+    pub(super) session: u64,
+    pub(super) table: Table,
+    pub(super) queue: Queue,
+    pub(super) numbers: Numbers,
+    /// Inodes that operations at the owner change.
+    pub(super) busy: FxHashMap<Ino, u32>,
+    /// Directories that are being read to be delegated, and whether they still may be.
+    pub(super) learning: FxHashMap<Ino, bool>,
+    makes: FxHashMap<Ino, Makes>,
+    /// What has not taken place, until somebody is told.
+    pub(super) failures: FxHashMap<Ino, ClientError>,
+    pub(super) failure: Option<ClientError>,
+    pub(super) closed: bool,
+}
+
+impl State {
+    pub(super) fn new(session: u64, block_size: u32) -> State {
+        State {
+            session,
+            table: Table::new(block_size),
+            queue: Queue::default(),
+            numbers: Numbers::default(),
+            busy: FxHashMap::default(),
+            learning: FxHashMap::default(),
+            makes: FxHashMap::default(),
+            failures: FxHashMap::default(),
+            failure: None,
+            closed: false,
+        }
+    }
+
+    /// Everything that waits is lost. Returns what it concerns.
+    pub(super) fn lose(&mut self, why: &ClientError) -> Vec<Ino> {
+        let lost = self.queue.take(usize::MAX);
+        let mut inos: Vec<Ino> = lost.iter().flat_map(|item| &item.touched).copied().collect();
+        inos.sort_unstable();
+        inos.dedup();
+        self.fail(&inos, why);
+        self.table.clear();
+        inos
+    }
+
+    pub(super) fn fail(&mut self, inos: &[Ino], why: &ClientError) {
+        if !inos.is_empty() {
+            self.failures.extend(inos.iter().map(|ino| (*ino, why.clone())));
+            self.failure = Some(why.clone());
+        }
+    }
+
+    /// Something is made in a directory that is not delegated. Returns whether it is worth asking for.
+    pub(super) fn count_make(&mut self, directory: Ino) -> bool {
+        if self.makes.len() >= COUNTED {
+            self.makes.clear();
+        }
+        let makes = self.makes.entry(directory).or_insert(Makes { seen: 0, wanted: MAKES });
+        makes.seen += 1;
+        makes.seen >= makes.wanted && !self.learning.contains_key(&directory)
+    }
+
+    /// Somebody else wants the directory, or it is not to be had: it is asked for less soon.
+    pub(super) fn put_off(&mut self, directory: Ino) {
+        let makes = self.makes.entry(directory).or_insert(Makes { seen: 0, wanted: MAKES });
+        *makes = Makes { seen: 0, wanted: (makes.wanted * 4).min(MAKES_MAX) };
+    }
+
+    pub(super) fn is_busy(&self, inos: &[Ino]) -> bool {
+        !self.busy.is_empty() && inos.iter().any(|ino| self.busy.contains_key(ino))
+    }
+
+    pub(super) fn make_busy(&mut self, inos: &[Ino]) {
+        for ino in inos {
+            *self.busy.entry(*ino).or_default() += 1;
+        }
+    }
+
+    pub(super) fn no_longer_busy(&mut self, inos: &[Ino]) {
+        for ino in inos {
+            if let Some(count) = self.busy.get_mut(ino) {
+                *count -= 1;
+                if *count == 0 {
+                    self.busy.remove(ino);
+                }
+            }
+        }
+    }
+
+    /// Forgets what is known and need not be, where that is too much.
+    pub(super) fn shrink(&mut self, most: usize) {
+        if self.table.len() > most + 2 * self.queue.len() {
+            let (queue, busy) = (&self.queue, &self.busy);
+            self.table.retain(|ino| queue.concerns(ino) || busy.contains_key(&ino));
+        }
+    }
+}

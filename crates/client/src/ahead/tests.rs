@@ -1,0 +1,6 @@
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test ends where it cannot go on")]
+
+mod cluster;
+mod model;
+mod several;
+mod trouble;

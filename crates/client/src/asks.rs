@@ -1,0 +1,27 @@
+use forebay_cluster::Lease;
+use forebay_protocol::{Operation, Response};
+
+use crate::error::ClientError;
+
+/// Whom the contents ask: the owner, through the link.
+pub trait Asks: Send + Sync {
+    /// Has an operation carried out, once if it changes something, and returns what became of it. Waits for the owner as long as the mount's options say.
+    ///
+    /// # Errors
+    /// [`ClientError`]. [`forebay_protocol::Answer::Failed`] is no error here.
+    fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError>;
+
+    /// Which session is the present one, counted from 1: what was kept back or numbered in an earlier one must not be told in it.
+    fn session(&self) -> u64;
+
+    /// As [`Asks::ask`], in this session and in no later one.
+    ///
+    /// # Errors
+    /// As there; [`ClientError::SessionEnded`] where that session is over.
+    fn ask_in(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+    ) -> Result<Response, ClientError>;
+}

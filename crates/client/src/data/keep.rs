@@ -1,0 +1,297 @@
+//! Writing, and having what was written settled, given up or forgotten.
+
+use std::{sync::Arc, time::Instant};
+
+use forebay_meta::{Inode, SetAttr, SetTime, WriteAttr};
+use forebay_protocol::Failure;
+use forebay_types::{Ino, limits::file_size_max};
+use parking_lot::MutexGuard;
+
+use super::{
+    Contents, Shared,
+    file::{Base, File, Wrote},
+    layer::PIECE_COST,
+    line::{BATCH_MAX, Line, weight},
+    options::Room,
+};
+use crate::ClientError;
+
+/// Pieces of an open layer that are worth a batch: each becomes an extent of the commit.
+const PIECES_MAX: usize = 8192;
+
+/// A layer that somebody waits for.
+struct Awaited {
+    file: Arc<File>,
+    number: u64,
+    failures: u64,
+}
+
+impl Contents {
+    /// Keeps `data` back as what the file has at `offset`. The caller has the lease to write; `inode` is the file as known under it. Waits for room
+    /// if `room` says so, never for a lease. Of a write that does not wait, the inode may be older: what the file has is asked of the owner before a commit.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the file would be too large, or there is no room and there will be none, since the store refuses what is kept. Nothing was written.
+    pub fn write(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+        attr: WriteAttr,
+        room: Room,
+    ) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let len = data.len() as u64;
+        if len == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(len);
+        if end.is_none_or(|end| end > file_size_max(shared.volume.block_size)) {
+            return Err(ClientError::Failed(Failure::FileTooLarge));
+        }
+        let reserved = len + PIECE_COST;
+        shared.reserve(reserved, room)?;
+        let session = shared.asks.session();
+        let (file, wrote) = loop {
+            let file = shared.files.get_or_make(inode.ino, inode.row.parent);
+            let mut state = file.state.lock();
+            if state.removed {
+                continue;
+            }
+            if state.is_of_another(session) {
+                drop(state);
+                shared.lose(&file);
+                continue;
+            }
+            let now = shared.options.clock.now();
+            let known = room == Room::Wait;
+            let wrote = state.write(inode, offset, data, attr.mode, (session, now), known);
+            drop(state);
+            break (file, wrote);
+        };
+        let Wrote { added, cost, pieces } = wrote;
+        let full = cost >= BATCH_MAX || pieces >= PIECES_MAX;
+        let mut line = shared.line.lock();
+        line.kept = (line.kept + added).saturating_sub(reserved);
+        let room = line.squeezed > 0 && added < reserved;
+        let first = line.dirty((file.parent, file.ino), weight(cost, pieces), Instant::now(), full);
+        let wake = first || full || line.is_pressed(shared.options.due());
+        drop(line);
+        if wake {
+            shared.work.notify_one();
+        }
+        if room {
+            shared.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Puts what is kept back, or was since the row was looked at, over an inode's row: size, times, mode, allocated bytes.
+    pub fn overlay(&self, inode: &mut Inode) {
+        let Some(file) = self.shared.files.get(inode.ino) else { return };
+        let Some(seen) = file.state.lock().seen else { return };
+        let row = &mut inode.row;
+        row.size = row.size.max(seen.size);
+        row.mtime = seen.mtime;
+        row.ctime = row.ctime.max(seen.mtime);
+        row.mode &= seen.mode.unwrap_or(0o7777);
+        row.allocated = row.allocated.max(seen.allocated.min(seen.size));
+    }
+
+    /// Whether anything is kept back of a file.
+    #[must_use]
+    pub fn has_kept(&self, ino: Ino) -> bool {
+        self.shared.files.get(ino).is_some_and(|file| file.state.lock().keeps())
+    }
+
+    /// Has all that was written to these files before stored and committed; returns when the owner has it. Many who call this share objects and
+    /// commits.
+    ///
+    /// # Errors
+    /// [`ClientError`]: it is kept back as before, and the next call tries again. What is lost is not told here, but by [`Contents::take_failure`].
+    pub fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
+        let files = inos.iter().filter_map(|ino| self.shared.files.get(*ino));
+        self.shared.settle(files.collect(), true)
+    }
+
+    /// The same for all files.
+    ///
+    /// # Errors
+    /// As [`Contents::settle`].
+    pub fn settle_all(&self) -> Result<(), ClientError> {
+        self.shared.settle(self.shared.files.all(), true)
+    }
+
+    /// Says that attributes are about to be set by a request of this client, which holds off writers of the file until [`Contents::forget`] follows. What is kept
+    /// back fits them from here on: bytes beyond a new size are dropped, a time that is set is not replaced by that of an earlier write.
+    ///
+    /// # Errors
+    /// As [`Contents::settle`]; what is on its way is waited for.
+    pub fn before_set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), ClientError> {
+        let shared = &*self.shared;
+        let concerns = set.size.is_some() || set.mtime.is_some() || set.mode.is_some();
+        let Some(file) = shared.files.get(ino).filter(|_| concerns) else { return Ok(()) };
+        // Bytes in the inode's row would be taken for what is under the layer after they were cut.
+        let in_row = !matches!(file.state.lock().base, Base::Empty | Base::Extents);
+        shared.settle(vec![Arc::clone(&file)], set.size.is_some() && in_row)?;
+        let mut guard = file.state.lock();
+        let state = &mut *guard;
+        let mut freed = 0;
+        let mtime = set.mtime.map(|time| match time {
+            SetTime::Now => shared.options.clock.now(),
+            SetTime::To(time) => time,
+        });
+        if let Some(open) = &mut state.open {
+            freed = set.size.map_or(0, |size| open.cut(size));
+            open.mtime = mtime.unwrap_or(open.mtime);
+            open.mode = open.mode.filter(|_| set.mode.is_none());
+        }
+        if let Some(seen) = &mut state.seen {
+            seen.size = set.size.unwrap_or(seen.size);
+            seen.mtime = mtime.unwrap_or(seen.mtime);
+            seen.mode = seen.mode.filter(|_| set.mode.is_none());
+        }
+        drop(guard);
+        shared.free(freed);
+        Ok(())
+    }
+
+    /// Forgets what the owner has said of a file: the lease went, or the inode was changed by something else than what is kept back here.
+    pub fn forget(&self, ino: Ino) {
+        self.shared.maps.forget(ino);
+        self.shared.files.remove_if(ino, |state| {
+            if !state.keeps() {
+                (state.seen, state.base) = (None, Base::Unknown);
+            }
+            !state.keeps() && state.lost.is_none()
+        });
+    }
+
+    /// Drops what is kept back of a file that is gone.
+    pub fn discard(&self, ino: Ino) {
+        if let Some(file) = self.shared.files.get(ino) {
+            self.shared.drop_file(&file);
+        }
+        self.shared.maps.forget(ino);
+    }
+
+    /// What was lost of a file, told once: its next fsync fails with it.
+    #[must_use]
+    pub fn take_failure(&self, ino: Ino) -> Option<ClientError> {
+        let file = self.shared.files.get(ino)?;
+        let lost = file.state.lock().lost.take()?;
+        self.shared.files.remove_if(ino, |state| !state.keeps() && state.seen.is_none());
+        Some(lost)
+    }
+
+    /// The session with the owner is over: what is kept back is lost, and nothing that the owner has said counts any more.
+    pub fn session_ended(&self) {
+        self.shared.maps.forget_all();
+        for file in self.shared.files.all() {
+            if file.state.lock().keeps() {
+                self.shared.lose(&file);
+            } else {
+                self.forget(file.ino);
+            }
+        }
+        self.shared.line.lock().succeeded();
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// Sets room for so many bytes aside.
+    fn reserve(&self, len: u64, room: Room) -> Result<(), ClientError> {
+        let mut line = self.line.lock();
+        while room == Room::Wait && line.kept > 0 && line.kept + len > self.options.budget {
+            if line.stop {
+                return Err(ClientError::Closed);
+            }
+            if let Some(error) = &line.refused {
+                return Err(error.clone());
+            }
+            line.squeezed += 1;
+            self.work.notify_all();
+            self.changed.wait(&mut line);
+            line.squeezed -= 1;
+        }
+        line.kept += len;
+        line.kept_max = line.kept_max.max(line.kept);
+        Ok(())
+    }
+
+    /// Waits until what is kept back of files now is committed; has their open layers taken if `open`, and waits for those on their way alone if not.
+    fn settle(&self, files: Vec<Arc<File>>, open: bool) -> Result<(), ClientError> {
+        let mut awaited = Vec::with_capacity(files.len());
+        for file in files {
+            let state = file.state.lock();
+            let number = match &state.open {
+                Some(layer) if open => Some(layer.number),
+                _ => state.flying.back().map(|layer| layer.number),
+            };
+            let failures = state.failures;
+            drop(state);
+            if let Some(number) = number {
+                awaited.push(Awaited { file, number, failures });
+            }
+        }
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let mut line = self.line.lock();
+        if open {
+            awaited.iter().for_each(|awaited| line.want((awaited.file.parent, awaited.file.ino)));
+            self.work.notify_all();
+        }
+        self.wait_for(&mut line, awaited)
+    }
+
+    fn wait_for(
+        &self,
+        line: &mut MutexGuard<'_, Line>,
+        mut awaited: Vec<Awaited>,
+    ) -> Result<(), ClientError> {
+        loop {
+            let mut failed = None;
+            awaited.retain(|Awaited { file, number, failures }| {
+                let state = file.state.lock();
+                let settled = state.settled >= *number || !state.keeps();
+                if !settled && state.failures != *failures {
+                    failed = state.failed.clone();
+                }
+                !settled
+            });
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if awaited.is_empty() {
+                return Ok(());
+            }
+            if line.stop {
+                return Err(ClientError::Closed);
+            }
+            self.changed.wait(line);
+        }
+    }
+
+    /// Drops what is kept back of a file that is gone.
+    pub(super) fn drop_file(&self, file: &Arc<File>) {
+        let freed = file.state.lock().drop_all();
+        self.line.lock().clean((file.parent, file.ino));
+        self.maps.forget(file.ino);
+        self.files.remove_if(file.ino, |state| !state.keeps() && state.lost.is_none());
+        self.free(freed);
+    }
+
+    /// Drops what is kept back of a file, which its next fsync says.
+    pub(super) fn lose(&self, file: &Arc<File>) {
+        let freed = {
+            let mut state = file.state.lock();
+            state.lost = Some(ClientError::SessionEnded);
+            state.drop_all()
+        };
+        self.line.lock().clean((file.parent, file.ino));
+        self.maps.forget(file.ino);
+        self.free(freed);
+    }
+}

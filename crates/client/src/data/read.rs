@@ -1,0 +1,187 @@
+//! Reading: what is kept back, over what the owner says.
+
+use std::ops::Range;
+
+use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, SourceError};
+use forebay_meta::{Inode, Piece, PieceSource};
+use forebay_protocol::{Answer, Contents as Small, InodeAnswer, Mapped, Operation};
+use forebay_reading::{SMALL_FILE, access_of, fetch_ahead, read_into, read_pieces};
+use forebay_types::Ino;
+
+use super::{Contents, Shared, file::File, maps};
+use crate::ClientError;
+
+/// How often a read begins anew because its data was moved while it was read.
+const ATTEMPTS: u32 = 4;
+/// Bytes of a file whose map is asked for at a time, at least, and what such a range begins with a multiple of.
+const MAP_LEN: u64 = 1 << 30;
+const MAP_START: u64 = 64 << 20;
+
+impl Contents {
+    /// `len` bytes of a file from `offset` on, fewer at its end. `inode` is as known under a lease.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Store`] where the bytes cannot be had or are not what was written.
+    pub fn read(&self, inode: &Inode, offset: u64, len: u32) -> Result<ReadPieces, ClientError> {
+        let shared = &*self.shared;
+        let ino = inode.ino;
+        let file = shared.files.get(ino);
+        let seen = file.as_ref().and_then(|file| file.state.lock().seen);
+        let size = seen.map_or(inode.row.size, |seen| seen.size.max(inode.row.size));
+        let end = offset.saturating_add(u64::from(len)).min(size);
+        if offset >= end {
+            return Ok(ReadPieces::new());
+        }
+        let access = shared.follow(ino, offset, end - offset, size);
+        if let Some(file) = file
+            && let Some(read) = shared.read_kept(&file, &(offset..end), access)?
+        {
+            return Ok(read);
+        }
+        // The layers were looked at before the map: what has left them is in it.
+        shared.read_owners(ino, &(offset..end), |pieces| read_pieces(&shared.reader, pieces, access))
+    }
+
+    /// Takes in what an answer on an inode brings along, so that the owner need not be asked for a map.
+    pub fn learn(&self, answer: &InodeAnswer) {
+        let shared = &*self.shared;
+        let inline = match &answer.contents {
+            Some(Small::Inline(bytes)) => Some(bytes.as_slice()),
+            Some(Small::Place(segment, place)) => {
+                shared.source.learn(std::iter::once((*segment, *place)));
+                None
+            }
+            None => None,
+        };
+        let placed = answer.contents.is_some() || answer.row.layout == forebay_format::row::Layout::Empty;
+        // Of a file that was written here, the answer may be older than what was committed.
+        if !placed || shared.files.get(answer.ino).is_some() {
+            return;
+        }
+        let asked = shared.maps.asking(answer.ino);
+        if let Some(pieces) = maps::of_layout(&answer.row.layout, inline, shared.block_size()) {
+            shared.maps.learn(answer.ino, &pieces, asked);
+        }
+    }
+}
+
+impl Shared {
+    /// Takes note of a read, and has fetched ahead what is likely to be wanted next, as far as its map is known.
+    fn follow(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Access {
+        if size <= SMALL_FILE {
+            return Access::Nearby;
+        }
+        let advice = self.ahead.observe(ino.0, offset, len, size);
+        for range in advice.ahead {
+            fetch_ahead(&self.reader, self.source.as_ref(), &self.maps.known(ino, &range));
+        }
+        access_of(advice.pattern)
+    }
+
+    /// A range of which something is kept back; `None` where nothing is.
+    fn read_kept(
+        &self,
+        file: &File,
+        range: &Range<u64>,
+        access: Access,
+    ) -> Result<Option<ReadPieces>, ClientError> {
+        let mut missing = vec![range.clone()];
+        let mut out = {
+            let state = file.state.lock();
+            let layers = || state.open.iter().chain(state.flying.iter().rev().map(|layer| &**layer));
+            if !layers().any(|layer| layer.touches(range)) {
+                return Ok(None);
+            }
+            let mut out = self.reader.buffer((range.end - range.start) as usize);
+            layers().for_each(|layer| layer.fill(range.start, &mut out, &mut missing));
+            out
+        };
+        for gap in missing {
+            let place = (gap.start - range.start) as usize..(gap.end - range.start) as usize;
+            let out = &mut out[place];
+            self.read_owners(file.ino, &gap, |pieces| read_into(&self.reader, pieces, out, access))?;
+        }
+        Ok(Some(std::iter::once(ReadPiece::Bytes(out.freeze())).collect()))
+    }
+
+    /// Reads what the owner says of a range; asks anew where that is not found in the store any more.
+    fn read_owners<T>(
+        &self,
+        ino: Ino,
+        range: &Range<u64>,
+        mut read: impl FnMut(&[Piece]) -> Result<T, ReadError>,
+    ) -> Result<T, ClientError> {
+        let mut attempt = 1;
+        loop {
+            let pieces = self.map(ino, range)?;
+            match read(&pieces) {
+                Err(ReadError::Source(SourceError::NotFound { segment, .. })) if attempt < ATTEMPTS => {
+                    self.source.forget(segment);
+                    self.maps.forget(ino);
+                    attempt += 1;
+                }
+                read => return read.map_err(|error| ClientError::Store(format!("inode {ino}: {error}"))),
+            }
+        }
+    }
+
+    /// What the owner has of a range: pieces without a gap, up to its end.
+    pub(super) fn map(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Piece>, ClientError> {
+        let mut pieces = self.maps.known(ino, range);
+        loop {
+            let at = pieces.last().map_or(range.start, |piece| piece.offset + piece.len);
+            if at >= range.end {
+                return Ok(pieces);
+            }
+            let known = self.maps.known(ino, &(at..range.end));
+            if known.is_empty() {
+                pieces.extend(self.ask_map(ino, &(at..range.end))?);
+            } else {
+                pieces.extend(known);
+            }
+        }
+    }
+
+    /// The pieces from the start of a range as the owner has them now, one at least and none beyond its end.
+    fn ask_map(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Piece>, ClientError> {
+        let from = range.start - range.start % MAP_START;
+        let mut pieces = self.ask_map_from(ino, from, range.end)?;
+        if pieces.last().is_none_or(|last| last.offset + last.len <= range.start) {
+            // There are too many pieces before it.
+            pieces = self.ask_map_from(ino, range.start, range.end)?;
+        }
+        let wanted = |piece: &Piece| {
+            let (start, end) = (piece.offset.max(range.start), (piece.offset + piece.len).min(range.end));
+            (start < end).then(|| maps::part(piece, start, end))
+        };
+        Ok(pieces.iter().filter_map(wanted).collect())
+    }
+
+    /// The pieces from an offset on, at least to `end` as far as one answer goes. Beyond the end of the file there is a hole.
+    fn ask_map_from(&self, ino: Ino, from: u64, end: u64) -> Result<Vec<Piece>, ClientError> {
+        let asked = self.maps.asking(ino);
+        let len = (end - from).max(MAP_LEN);
+        let response = self.asks.ask(Operation::Map(ino, from, len), None)?;
+        let Mapped { mut pieces, places, to } = match response.answer {
+            Answer::Mapped(mapped) => mapped,
+            Answer::Failed(failure) => return Err(ClientError::Failed(failure)),
+            other => return Err(ClientError::Unexpected(format!("{other:?} to a request for a map"))),
+        };
+        let mut at = from;
+        for piece in &pieces {
+            if piece.offset != at || piece.len == 0 {
+                return Err(ClientError::Unexpected(format!("a map of inode {ino} with a gap at {at}")));
+            }
+            at += piece.len;
+        }
+        if at != to.max(from) {
+            return Err(ClientError::Unexpected(format!("a map of inode {ino} that ends at {at}, not {to}")));
+        }
+        if pieces.is_empty() {
+            pieces.push(Piece { offset: from, len: u64::MAX - from, source: PieceSource::Hole });
+        }
+        self.source.learn(places.into_iter());
+        self.maps.learn(ino, &pieces, asked);
+        Ok(pieces)
+    }
+}

@@ -1,0 +1,243 @@
+//! Requests: repeated with their numbers until they are answered.
+
+use std::{sync::Arc, time::Duration};
+
+use forebay_cluster::{Lease, SessionId, SlotNumber};
+use forebay_protocol::{Operation, Refusal, Request, Response};
+
+use super::{At, Link, Patience, Shared};
+use crate::{error::ClientError, transport::Trouble};
+
+/// How long one attempt waits for its answer. The owner may wait for a client that is cut off; later it is asked again.
+const ATTEMPT: Duration = Duration::from_secs(60);
+/// The pause after an attempt without an answer; it doubles.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+const AGAIN_AFTER_MAX: Duration = Duration::from_millis(320);
+
+/// A request that was answered.
+#[derive(Debug)]
+pub struct Answered<K> {
+    /// The answer.
+    pub response: Response,
+    /// What was asked.
+    pub operation: Operation,
+    /// In which session.
+    pub number: u64,
+    /// What the caller gave along.
+    pub keep: K,
+}
+
+/// Whether others may wait for this operation, and it waits for nobody's lease.
+fn is_urgent(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Commit(_)
+            | Operation::Numbers(..)
+            | Operation::Runs(_)
+            | Operation::Ahead(_)
+            | Operation::Release(_)
+            | Operation::Unlock(..)
+            | Operation::UnlockHandle(..)
+    )
+}
+
+enum Failed {
+    /// To be tried again.
+    Again,
+    /// It was not carried out and never will be.
+    Never(ClientError),
+}
+
+impl Link {
+    /// Has an operation carried out, in the session with this number if one is given. `keep` is kept until it is known what became of it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ask<K: Send + 'static>(
+        &self,
+        operation: Operation,
+        wish: Option<Lease>,
+        bound: Option<u64>,
+        keep: K,
+        patience: &Patience<'_>,
+    ) -> Result<Answered<K>, ClientError> {
+        let mut asking = Asking::new(operation, wish, bound);
+        match asking.run(&self.shared, patience) {
+            Ok(response) => {
+                let (operation, number) = (asking.request.operation, asking.number);
+                Ok(Answered { response, operation, number, keep })
+            }
+            Err(error) => {
+                asking.give_up(&self.shared, &error, keep);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A request on its way.
+struct Asking {
+    request: Request,
+    urgent: bool,
+    bound: Option<u64>,
+    /// The session that it was last sent in, or has its slot of.
+    number: u64,
+    /// It may have arrived.
+    sent: bool,
+}
+
+impl Asking {
+    fn new(operation: Operation, wish: Option<Lease>, bound: Option<u64>) -> Asking {
+        let urgent = is_urgent(&operation);
+        let request = Request { session: SessionId(0), slot: None, operation, wish };
+        Asking { request, urgent, bound, number: 0, sent: false }
+    }
+
+    fn run(&mut self, shared: &Shared, patience: &Patience<'_>) -> Result<Response, ClientError> {
+        let mut pause = AGAIN_AFTER;
+        loop {
+            let at = shared.enter(patience)?;
+            if !self.prepare(shared, &at, patience)? {
+                continue;
+            }
+            let sent = shared.ticks.now();
+            let answered = shared.transport.ask(&self.request, self.urgent, patience.left(ATTEMPT));
+            match answered {
+                Ok(response) => {
+                    shared.answered(&at, self.request.slot, sent);
+                    return Ok(response);
+                }
+                Err(trouble) => match self.failed(shared, &at, trouble) {
+                    Failed::Never(error) => return Err(error),
+                    Failed::Again => {}
+                },
+            }
+            patience.check()?;
+            std::thread::sleep(pause.min(patience.left(pause)));
+            pause = (pause * 2).min(AGAIN_AFTER_MAX);
+        }
+    }
+
+    /// Sees that the request is one of this session. False: the session has changed meanwhile.
+    fn prepare(&mut self, shared: &Shared, at: &At, patience: &Patience<'_>) -> Result<bool, ClientError> {
+        if self.bound.is_some_and(|bound| bound != at.number) {
+            return Err(ClientError::SessionEnded);
+        }
+        if self.request.slot.is_some() && self.number != at.number {
+            if self.sent {
+                return Err(ClientError::SessionEnded);
+            }
+            self.request.slot = None;
+        }
+        (self.number, self.request.session) = (at.number, at.session);
+        if self.request.operation.changes() && self.request.slot.is_none() {
+            self.request.slot = shared.take_slot(at, self.urgent, patience)?;
+            return Ok(self.request.slot.is_some());
+        }
+        Ok(true)
+    }
+
+    fn failed(&mut self, shared: &Shared, at: &At, trouble: Trouble) -> Failed {
+        match &trouble {
+            Trouble::Lost(_) => self.sent = true,
+            Trouble::Refused(Refusal::NotOwner { .. } | Refusal::MustReclaim { .. }) => {}
+            Trouble::Refused(Refusal::SessionEnded) => {
+                shared.trouble(at.round, &trouble);
+                // In another session it would be another request; what changes nothing may be one.
+                let lost = self.request.slot.is_some() && self.sent || self.bound.is_some();
+                return if lost { Failed::Never(ClientError::SessionEnded) } else { Failed::Again };
+            }
+            Trouble::Refused(Refusal::Unavailable(_)) => {
+                // Also said of one that is under way.
+                self.sent = true;
+                return Failed::Again;
+            }
+            Trouble::Refused(Refusal::Denied(why)) => {
+                return Failed::Never(ClientError::Denied(why.clone()));
+            }
+            Trouble::Refused(Refusal::NoVolume(name)) => {
+                return Failed::Never(ClientError::NoVolume(name.clone()));
+            }
+            Trouble::Refused(refusal) => {
+                return Failed::Never(ClientError::Unexpected(refusal.to_string()));
+            }
+            Trouble::Never(why) => return Failed::Never(ClientError::Unexpected(why.clone())),
+        }
+        shared.trouble(at.round, &trouble);
+        Failed::Again
+    }
+
+    /// The caller waits no longer.
+    fn give_up<K: Send + 'static>(mut self, shared: &Arc<Shared>, why: &ClientError, keep: K) {
+        let Some(slot) = self.request.slot else { return };
+        if !self.sent {
+            return shared.free_slot(self.number, slot);
+        }
+        if matches!(why, ClientError::SessionEnded | ClientError::Closed) {
+            return;
+        }
+        // It may be carried out at any time: until it is known, the slot is taken, and what was given along is kept.
+        self.bound = Some(self.number);
+        let shared = Arc::clone(shared);
+        let finisher = std::thread::Builder::new().name("forebay-finish".to_owned());
+        let spawned = finisher.spawn(move || {
+            if let Err(error) = self.run(&shared, &Patience::new(None, None)) {
+                tracing::warn!(%error, "nobody knows what became of a request");
+            }
+            drop(keep);
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "no thread for a request that nobody waits for: its slot is lost");
+        }
+    }
+}
+
+impl Shared {
+    fn answered(&self, at: &At, slot: Option<(SlotNumber, u64)>, sent: forebay_cluster::Moment) {
+        let mut state = self.state.lock();
+        if state.number == at.number {
+            state.asked = state.asked.max(sent);
+            if let Some(slot) = slot {
+                state.slots.answered(slot);
+            }
+        }
+        drop(state);
+        if slot.is_some() {
+            self.slot_freed.notify_one();
+        }
+        if let Some(events) = self.events.upgrade() {
+            events.heard(at.number, sent);
+        }
+    }
+
+    /// A slot of this session; none where it is over.
+    fn take_slot(
+        &self,
+        at: &At,
+        urgent: bool,
+        patience: &Patience<'_>,
+    ) -> Result<Option<(SlotNumber, u64)>, ClientError> {
+        let mut state = self.state.lock();
+        loop {
+            if state.closed {
+                return Err(ClientError::Closed);
+            }
+            if state.number != at.number {
+                return Ok(None);
+            }
+            if let Some(slot) = state.slots.take(urgent) {
+                return Ok(Some(slot));
+            }
+            patience.wait(&self.slot_freed, &mut state)?;
+        }
+    }
+
+    fn free_slot(&self, number: u64, slot: (SlotNumber, u64)) {
+        let mut state = self.state.lock();
+        if state.number == number {
+            state.slots.unused(slot);
+        }
+        drop(state);
+        self.slot_freed.notify_one();
+    }
+}

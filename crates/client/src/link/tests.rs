@@ -1,0 +1,354 @@
+//! Repeats, sessions and slots over a transport that does as it is told.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use forebay_cluster::{Grant, Lease, Moment, SessionId, Stamp};
+use forebay_protocol::{
+    Answer, Hello, Operation, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
+    Welcome,
+};
+use forebay_types::{Compression, Epoch, Ino, Timespec, VolumeId};
+use parking_lot::{Condvar, Mutex};
+
+use super::*;
+use crate::ticks::SystemTicks;
+
+const NEVER: Duration = Duration::from_secs(60);
+
+/// What becomes of the next request.
+enum Fate {
+    Lost,
+    Refused(Refusal),
+    /// It has no answer until the test says so.
+    Held,
+}
+
+#[derive(Default)]
+struct Said {
+    fates: VecDeque<Fate>,
+    asked: Vec<Request>,
+    hellos: Vec<(SessionId, bool)>,
+    went: Vec<Option<String>>,
+    reclaims: usize,
+    epoch: u64,
+    greetings: VecDeque<Refusal>,
+    released: bool,
+}
+
+#[derive(Default)]
+struct Fake {
+    said: Mutex<Said>,
+    changed: Condvar,
+}
+
+impl Fake {
+    fn until(&self, holds: impl Fn(&Said) -> bool) {
+        let mut said = self.said.lock();
+        while !holds(&said) {
+            assert!(!self.changed.wait_for(&mut said, NEVER).timed_out(), "it never came");
+        }
+    }
+
+    fn release(&self) {
+        self.said.lock().released = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Transport for Fake {
+    fn listen(&self, _: Weak<dyn Listener>) {}
+
+    fn hello(&self, hello: &Hello, _: Duration) -> Result<Welcome, Trouble> {
+        let mut said = self.said.lock();
+        said.hellos.push((hello.session, hello.resumes));
+        self.changed.notify_all();
+        if let Some(refusal) = said.greetings.pop_front() {
+            return Err(Trouble::Refused(refusal));
+        }
+        let volume = VolumeInfo {
+            name: "v".to_owned(),
+            id: VolumeId([1; 16]),
+            store: String::new(),
+            endpoint: None,
+            region: None,
+            block_size: 1 << 20,
+            compression: Compression::None,
+            created: Timespec { secs: 0, nanos: 0 },
+            limit: None,
+            generation: 1,
+        };
+        let epoch = Epoch(said.epoch);
+        Ok(Welcome { epoch, term_ms: 60_000, begun: !hello.resumes, volume, rights: Rights::ALL })
+    }
+
+    fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
+        let mut said = self.said.lock();
+        said.asked.push(request.clone());
+        self.changed.notify_all();
+        match said.fates.pop_front() {
+            Some(Fate::Lost) => return Err(Trouble::Lost("so it was told".to_owned())),
+            Some(Fate::Refused(refusal)) => return Err(Trouble::Refused(refusal)),
+            Some(Fate::Held) => {
+                let until = std::time::Instant::now() + patience;
+                while !said.released {
+                    if self.changed.wait_until(&mut said, until).timed_out() {
+                        return Err(Trouble::Lost("no answer".to_owned()));
+                    }
+                }
+            }
+            None => {}
+        }
+        Ok(Response { answer: Answer::Done, grants: Vec::new() })
+    }
+
+    fn renew(&self, _: SessionId, _: Duration) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn reclaim(&self, _: &Reclaim, _: Duration) -> Result<Reclaimed, Trouble> {
+        let mut said = self.said.lock();
+        said.reclaims += 1;
+        if said.reclaims == 1 {
+            return Err(Trouble::Refused(Refusal::MustReclaim { epoch: Epoch(said.epoch) }));
+        }
+        Ok(Reclaimed { epoch: Epoch(said.epoch), grants: Vec::new() })
+    }
+
+    fn give_back(&self, _: &Return, _: Duration) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn end(&self, _: SessionId, _: Duration) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn elsewhere(&self, address: Option<&str>) {
+        self.said.lock().went.push(address.map(str::to_owned));
+    }
+
+    fn close(&self) {
+        self.release();
+    }
+}
+
+#[derive(Default)]
+struct Heard {
+    begun: Mutex<Vec<u64>>,
+    over: Mutex<usize>,
+    epoch: Mutex<u64>,
+}
+
+impl Events for Heard {
+    fn begun(&self, number: u64, welcome: &Welcome, _: Moment) {
+        self.begun.lock().push(number);
+        *self.epoch.lock() = welcome.epoch.0;
+    }
+
+    fn over(&self) {
+        *self.over.lock() += 1;
+    }
+
+    fn heard(&self, _: u64, _: Moment) {}
+
+    fn epoch(&self) -> Epoch {
+        Epoch(*self.epoch.lock())
+    }
+
+    fn to_reclaim(&self, _: Epoch) -> Vec<(Ino, Lease)> {
+        Vec::new()
+    }
+
+    fn reclaimed(&self, epoch: Epoch, _: &[Grant]) {
+        *self.epoch.lock() = epoch.0;
+    }
+
+    fn recalled(&self, _: Ino, _: Option<Lease>, _: Stamp) {}
+
+    fn lock_free(&self, _: Ino) {}
+
+    fn greeted(&self) {}
+}
+
+struct Bed {
+    fake: Arc<Fake>,
+    heard: Arc<Heard>,
+    link: Arc<Link>,
+}
+
+fn bed(timeout: Option<Duration>, fates: Vec<Fate>) -> Bed {
+    let fake = Arc::new(Fake::default());
+    fake.said.lock().epoch = 1;
+    fake.said.lock().fates = fates.into();
+    let heard = Arc::new(Heard::default());
+    let events: Arc<dyn Events> = Arc::clone(&heard) as _;
+    let config = LinkConfig { volume: "v".to_owned(), token: None, client: "a test".to_owned(), timeout };
+    let link = Link::start(Arc::clone(&fake) as _, config, Arc::downgrade(&events), Arc::new(SystemTicks));
+    Bed { fake, heard, link: Arc::new(link.unwrap()) }
+}
+
+impl Bed {
+    fn ask(&self, operation: Operation) -> Result<Answer, ClientError> {
+        let answered = self.link.ask(operation, None, None, (), &self.link.patience())?;
+        Ok(answered.response.answer)
+    }
+
+    fn slots(&self) -> Vec<Option<(u16, u64)>> {
+        let said = self.fake.said.lock();
+        said.asked.iter().map(|request| request.slot.map(|(slot, number)| (slot.0, number))).collect()
+    }
+}
+
+fn change() -> Operation {
+    Operation::Rmdir(Ino::ROOT, b"a".to_vec(), Vec::new())
+}
+
+#[test]
+fn a_request_without_an_answer_is_repeated_with_its_number() {
+    let address = Some("b:1".to_owned());
+    let bed = bed(None, vec![Fate::Lost, Fate::Refused(Refusal::NotOwner { address: address.clone() })]);
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!(bed.slots(), [Some((0, 1)); 3]);
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!(bed.ask(Operation::Inode(Ino::ROOT)), Ok(Answer::Done));
+    assert_eq!(bed.slots()[3..], [Some((0, 2)), None]);
+    let said = bed.fake.said.lock();
+    assert_eq!(said.went, [address]);
+    assert_eq!(said.hellos.iter().map(|hello| hello.1).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(bed.link.number(), 1);
+}
+
+#[test]
+fn an_owner_of_a_later_term_is_told_the_leases_first() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    {
+        let mut said = bed.fake.said.lock();
+        said.epoch = 2;
+        said.fates.push_back(Fate::Refused(Refusal::MustReclaim { epoch: Epoch(2) }));
+    }
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!(bed.fake.said.lock().reclaims, 2, "until it was answered");
+    assert_eq!(*bed.heard.epoch.lock(), 2);
+    assert_eq!(bed.slots(), [Some((0, 1)), Some((0, 2)), Some((0, 2))]);
+}
+
+#[test]
+fn what_may_have_been_done_in_a_session_that_ended_is_not_done_in_the_next() {
+    let bed = bed(None, vec![Fate::Lost, Fate::Refused(Refusal::SessionEnded)]);
+    assert_eq!(bed.ask(change()), Err(ClientError::SessionEnded));
+    bed.fake.said.lock().fates.push_back(Fate::Refused(Refusal::SessionEnded));
+    assert_eq!(bed.ask(change()), Ok(Answer::Done), "it certainly was not");
+    bed.fake.said.lock().fates.push_back(Fate::Refused(Refusal::SessionEnded));
+    assert_eq!(bed.ask(Operation::Inode(Ino::ROOT)), Ok(Answer::Done));
+    assert_eq!(*bed.heard.over.lock(), 3);
+    assert_eq!(*bed.heard.begun.lock(), [1, 2, 3, 4]);
+    let patience = bed.link.patience();
+    let bound = bed.link.ask(change(), None, Some(3), (), &patience);
+    assert_eq!(bound.map(drop), Err(ClientError::SessionEnded), "it is of an earlier one");
+    let hellos = bed.fake.said.lock().hellos.clone();
+    let mut sessions: Vec<_> = hellos.iter().map(|hello| hello.0).collect();
+    sessions.dedup();
+    assert_eq!(sessions.len(), 4, "each has a number of its own");
+}
+
+#[test]
+fn a_session_that_is_not_there_any_more_is_not_begun_again() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    {
+        let mut said = bed.fake.said.lock();
+        said.greetings.push_back(Refusal::SessionEnded);
+        said.fates.push_back(Fate::Lost);
+    }
+    assert_eq!(bed.ask(change()), Err(ClientError::SessionEnded));
+    let hellos = bed.fake.said.lock().hellos.clone();
+    let [first, resumed, next] = hellos[..] else { panic!("{hellos:?}") };
+    assert_eq!((first.0, resumed, next.1), (resumed.0, (first.0, true), false));
+    assert_ne!(first.0, next.0);
+}
+
+/// Says when it is dropped.
+struct Kept(Arc<AtomicBool>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn a_change_that_nobody_waits_for_keeps_its_slot_until_it_is_known() {
+    let bed = bed(Some(Duration::from_millis(300)), vec![Fate::Held, Fate::Held]);
+    let dropped = Arc::new(AtomicBool::new(false));
+    let kept = Kept(Arc::clone(&dropped));
+    let gave_up = bed.link.ask(change(), None, None, kept, &bed.link.patience());
+    assert!(matches!(gave_up.map(drop), Err(ClientError::TimedOut(_))));
+    bed.fake.until(|said| said.asked.len() == 2);
+    assert!(!dropped.load(SeqCst), "it may be carried out at any time");
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!(bed.slots()[2], Some((1, 1)), "another slot");
+    bed.fake.release();
+    let deadline = std::time::Instant::now() + NEVER;
+    while !dropped.load(SeqCst) {
+        assert!(std::time::Instant::now() < deadline, "nobody finished it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bed.ask(change()).unwrap();
+    assert_eq!(bed.slots()[3], Some((0, 2)), "the slot is free again");
+}
+
+#[test]
+fn what_others_wait_for_has_a_slot_though_all_others_wait() {
+    let waiting = usize::from(forebay_cluster::SLOTS) - slots::RESERVED;
+    let bed = bed(None, (0..waiting).map(|_| Fate::Held).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..=waiting {
+            scope.spawn(|| bed.ask(change()).unwrap());
+        }
+        bed.fake.until(|said| said.asked.len() == waiting);
+        assert_eq!(bed.ask(Operation::Commit(Box::default())), Ok(Answer::Done));
+        assert_eq!(bed.ask(Operation::Numbers(1, 1)), Ok(Answer::Done));
+        assert_eq!(bed.fake.said.lock().asked.len(), waiting + 2, "the last one waits for a slot");
+        bed.fake.release();
+    });
+    assert_eq!(bed.fake.said.lock().asked.len(), waiting + 3);
+}
+
+#[test]
+fn a_caller_can_give_up_while_nobody_answers() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    bed.fake.said.lock().greetings.extend((0..1000).map(|_| Refusal::NotOwner { address: None }));
+    bed.fake.said.lock().fates.push_back(Fate::Refused(Refusal::NotOwner { address: None }));
+    let stopped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let patience = Patience::new(None, Some(&stopped));
+            bed.link.ask(Operation::Inode(Ino::ROOT), None, None, (), &patience).map(drop)
+        });
+        bed.fake.until(|said| said.hellos.len() > 2);
+        stopped.store(true, SeqCst);
+        assert_eq!(asking.join().unwrap(), Err(ClientError::Interrupted));
+    });
+    let soft = Patience::new(Some(Duration::from_millis(50)), None);
+    let late = bed.link.ask(Operation::Inode(Ino::ROOT), None, None, (), &soft).map(drop);
+    assert_eq!(late, Err(ClientError::TimedOut(Duration::from_millis(50))));
+    bed.link.close();
+    assert_eq!(bed.ask(change()), Err(ClientError::Closed));
+}
+
+#[test]
+fn who_is_refused_is_told_why() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    bed.fake.said.lock().greetings.push_back(Refusal::Denied("the token was revoked".to_owned()));
+    bed.fake.said.lock().fates.push_back(Fate::Lost);
+    assert_eq!(bed.ask(change()), Err(ClientError::Denied("the token was revoked".to_owned())));
+}

@@ -1,0 +1,146 @@
+//! What is known of inodes, by inode: gone with the lease on it. Whether the lease is there is asked by others.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use forebay_meta::{DirEntry, Inode};
+use forebay_types::Ino;
+use rustc_hash::FxHashMap;
+
+/// A page of a listing.
+#[derive(Debug)]
+pub(crate) struct Page {
+    /// How many entries were asked for.
+    pub(crate) limit: usize,
+    /// Whether their inodes were, too.
+    pub(crate) inodes: bool,
+    pub(crate) entries: Vec<DirEntry>,
+}
+
+/// What is known of one inode, and by its lease.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    pub(crate) inode: Option<Arc<Inode>>,
+    /// Whether it is a directory: stays while the inode is not known.
+    pub(crate) is_directory: Option<bool>,
+    /// Of a directory: what names stand for, missing ones too.
+    pub(crate) names: FxHashMap<Box<[u8]>, Option<Ino>>,
+    /// Pages of the listing by the name after which they begin (none: empty).
+    pub(crate) pages: BTreeMap<Vec<u8>, Page>,
+    pub(crate) xattrs: FxHashMap<Vec<u8>, Option<Arc<[u8]>>>,
+    pub(crate) xattr_names: Option<Arc<Vec<Vec<u8>>>>,
+    pub(crate) target: Option<Arc<[u8]>>,
+    used: bool,
+    leaves: bool,
+}
+
+impl Node {
+    /// About how much memory it takes, in units of an inode.
+    fn weight(&self) -> usize {
+        let pages: usize = self.pages.values().map(|page| page.entries.len()).sum();
+        1 + self.names.len() + pages + self.xattrs.len()
+    }
+}
+
+/// What is known of all inodes.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    nodes: FxHashMap<Ino, Node>,
+    /// Things put in since it was last weighed.
+    since: usize,
+    max: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(max: usize) -> Cache {
+        Cache { nodes: FxHashMap::default(), since: 0, max }
+    }
+
+    pub(crate) fn get(&mut self, ino: Ino) -> Option<&Node> {
+        let node = self.nodes.get_mut(&ino)?;
+        node.used = true;
+        Some(node)
+    }
+
+    /// To look without using it.
+    pub(crate) fn peek(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino)
+    }
+
+    /// To put something in.
+    pub(crate) fn node(&mut self, ino: Ino) -> &mut Node {
+        self.since += 1;
+        let node = self.nodes.entry(ino).or_default();
+        node.used = true;
+        node
+    }
+
+    /// To change something, where there is anything.
+    pub(crate) fn known(&mut self, ino: Ino) -> Option<&mut Node> {
+        self.nodes.get_mut(&ino)
+    }
+
+    pub(crate) fn drop_node(&mut self, ino: Ino) {
+        self.nodes.remove(&ino);
+    }
+
+    pub(crate) fn clear(&mut self) -> Vec<Ino> {
+        self.since = 0;
+        std::mem::take(&mut self.nodes).into_keys().collect()
+    }
+
+    /// What is too much: inodes that were not asked for since this was last called, or any where that is not enough. They are still there, and their leases too.
+    pub(crate) fn too_much(&mut self) -> Vec<Ino> {
+        if self.since < self.max / 8 + 1 {
+            return Vec::new();
+        }
+        self.since = 0;
+        let mut weight: usize = self.nodes.values().map(Node::weight).sum();
+        let mut leave = Vec::new();
+        if weight <= self.max {
+            return leave;
+        }
+        let goal = self.max - self.max / 4;
+        for all in [false, true] {
+            for (ino, node) in &mut self.nodes {
+                if weight > goal && *ino != Ino::ROOT && (all || !node.used) && !node.leaves {
+                    weight = weight.saturating_sub(node.weight());
+                    node.leaves = true;
+                    leave.push(*ino);
+                }
+            }
+        }
+        for node in self.nodes.values_mut() {
+            (node.used, node.leaves) = (false, false);
+        }
+        leave
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_asks_for_leaves_first() {
+        let mut cache = Cache::new(64);
+        for at in 0..60 {
+            cache.node(Ino(100 + at)).used = false;
+        }
+        for at in 0..30 {
+            cache.node(Ino(200 + at));
+        }
+        let leave = cache.too_much();
+        assert!(leave.len() >= 90 - 64, "{}", leave.len());
+        assert!(leave.iter().all(|ino| ino.0 < 200), "{leave:?}");
+        for ino in leave {
+            cache.drop_node(ino);
+        }
+        assert!(cache.len() <= 64);
+        assert!(cache.too_much().is_empty());
+    }
+}

@@ -1,0 +1,99 @@
+//! Answers from memory.
+
+use std::sync::Arc;
+
+use forebay_cluster::Lease;
+use forebay_meta::{DirEntry, Inode};
+use forebay_types::Ino;
+
+use super::{Names, PAGE_MAX};
+
+impl Names {
+    /// An inode.
+    pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if state.changes.is_busy(ino) || !state.has(ino, Lease::Read, now) {
+            return None;
+        }
+        state.cache.get(ino)?.inode.clone()
+    }
+
+    /// The same for who has a tenure: it counts although the lease is being recalled.
+    pub(crate) fn inode_under(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let mut state = self.state.lock();
+        if state.changes.is_busy(ino) || !state.tenures.contains_key(&ino) {
+            return None;
+        }
+        state.cache.get(ino)?.inode.clone()
+    }
+
+    /// What a name stands for: `Some(None)` if nothing.
+    pub(crate) fn name(&self, parent: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if !state.has(parent, Lease::Read, now) {
+            return None;
+        }
+        state.cache.get(parent)?.names.get(name).copied()
+    }
+
+    /// A page of a directory's listing. `inodes`: only one whose inodes were asked for, too.
+    pub(crate) fn page(
+        &self,
+        dir: Ino,
+        after: Option<&[u8]>,
+        limit: usize,
+        inodes: bool,
+    ) -> Option<Vec<DirEntry>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if !state.has(dir, Lease::Read, now) {
+            return None;
+        }
+        let page = state.cache.get(dir)?.pages.get(after.unwrap_or_default())?;
+        let enough = page.limit >= limit.min(PAGE_MAX) || page.entries.is_empty();
+        let serves = enough && (page.inodes || !inodes);
+        serves.then(|| page.entries.iter().take(limit).cloned().collect())
+    }
+
+    /// The value of an extended attribute: `Some(None)` if there is none.
+    pub(crate) fn xattr(&self, ino: Ino, name: &[u8]) -> Option<Option<Arc<[u8]>>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if !state.has(ino, Lease::Read, now) {
+            return None;
+        }
+        let node = state.cache.get(ino)?;
+        match node.xattrs.get(name) {
+            Some(found) => Some(found.clone()),
+            // An inode that says that it has none has none of this name.
+            None => node.inode.as_ref().filter(|inode| !inode.row.has_xattrs).map(|_| None),
+        }
+    }
+
+    /// The names of all extended attributes.
+    pub(crate) fn xattrs(&self, ino: Ino) -> Option<Arc<Vec<Vec<u8>>>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if !state.has(ino, Lease::Read, now) {
+            return None;
+        }
+        let node = state.cache.get(ino)?;
+        match (&node.xattr_names, &node.inode) {
+            (Some(names), _) => Some(Arc::clone(names)),
+            (None, Some(inode)) if !inode.row.has_xattrs => Some(Arc::default()),
+            _ => None,
+        }
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn target(&self, ino: Ino) -> Option<Arc<[u8]>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        if !state.has(ino, Lease::Read, now) {
+            return None;
+        }
+        state.cache.get(ino)?.target.clone()
+    }
+}

@@ -1,0 +1,257 @@
+//! Over the network.
+//!
+//! The connection below comes back by itself, and the server on a new one knows nothing of the session. So each connection has a number, and only one that was greeted
+//! counts: a message that may have gone out on another one is as good as lost.
+
+use std::{
+    io,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay_cluster::SessionId;
+use forebay_protocol::{
+    Hello, Kind, Message, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Welcome,
+};
+use forebay_rpc::{
+    Address, Client, ClientConfig, Handler, Handling, Peer, Security,
+    connection::{CallError, Outgoing, Reply},
+    wire::{Code, Refusal as Refused},
+};
+use parking_lot::{Condvar, Mutex};
+
+use super::{Listener, Transport, Trouble};
+
+/// Bytes of answers that requests which may wait at the owner reserve together: the rest of the connection's credit is for what they wait for.
+const RESERVED_MAX: u64 = 40 << 20;
+
+/// Messages over `forebay-rpc`.
+pub struct RpcTransport {
+    shared: Arc<Shared>,
+    config: ClientConfig,
+    client: Mutex<Client>,
+    reserved: Mutex<u64>,
+    freed: Condvar,
+}
+
+struct Shared {
+    listener: Mutex<Option<Weak<dyn Listener>>>,
+    /// The client whose connections count.
+    client: AtomicU64,
+    /// The number of the connection: raised when one ends.
+    connection: AtomicU64,
+    /// The connection that was greeted.
+    greeted: AtomicU64,
+}
+
+impl Shared {
+    fn listener(&self) -> Option<Arc<dyn Listener>> {
+        self.listener.lock().as_ref()?.upgrade()
+    }
+}
+
+/// Takes what the server pushes.
+struct Pushes {
+    shared: Arc<Shared>,
+    client: u64,
+}
+
+impl Handler for Pushes {
+    fn handle(&self, _: &Arc<Peer>, request: forebay_rpc::connection::Request) -> Handling {
+        let taken = match (Kind::of(request.kind), Push::decode(&request.body)) {
+            (Some(Kind::Push), Ok(push)) => {
+                if let Some(listener) = self.shared.listener() {
+                    listener.pushed(push);
+                }
+                Ok(Reply { body: Bytes::new(), bulk: Bytes::new() })
+            }
+            (Some(Kind::Push), Err(error)) => Err(Refused::new(Code::MALFORMED, error.to_string())),
+            _ => Err(Refused::new(Code::UNSUPPORTED, "a client takes pushes only")),
+        };
+        Box::pin(std::future::ready(taken))
+    }
+
+    fn closed(&self, _: &Arc<Peer>) {
+        if self.shared.client.load(SeqCst) == self.client {
+            self.shared.connection.fetch_add(1, SeqCst);
+            if let Some(listener) = self.shared.listener() {
+                listener.lost();
+            }
+        }
+    }
+}
+
+impl RpcTransport {
+    /// To one of these servers; connects in the background.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(addresses: Vec<Address>, security: Security) -> io::Result<RpcTransport> {
+        let shared = Arc::new(Shared {
+            listener: Mutex::default(),
+            client: AtomicU64::new(0),
+            connection: AtomicU64::new(1),
+            greeted: AtomicU64::new(0),
+        });
+        let config = ClientConfig::new(addresses, security);
+        let handler = Pushes { shared: Arc::clone(&shared), client: 0 };
+        let client = Mutex::new(Client::start(config.clone(), Some(Arc::new(handler)))?);
+        Ok(RpcTransport { shared, config, client, reserved: Mutex::new(0), freed: Condvar::new() })
+    }
+
+    /// Calls on the connection that was greeted.
+    fn call(&self, kind: Kind, body: Vec<u8>, reply_max: u32, patience: Duration) -> Result<Bytes, Trouble> {
+        let connection = self.shared.connection.load(SeqCst);
+        if self.shared.greeted.load(SeqCst) != connection {
+            return Err(Trouble::Lost("not connected".to_owned()));
+        }
+        let client = self.client.lock().clone();
+        call(&client, kind, body, reply_max, patience).map_err(|trouble| {
+            // Another connection's server does not know who asks.
+            let lost = self.shared.connection.load(SeqCst) != connection;
+            if lost { Trouble::Lost(format!("the connection was lost: {trouble:?}")) } else { trouble }
+        })
+    }
+
+    fn reserve(&self, bytes: u64) {
+        let mut reserved = self.reserved.lock();
+        while *reserved + bytes > RESERVED_MAX {
+            self.freed.wait(&mut reserved);
+        }
+        *reserved += bytes;
+    }
+
+    fn free(&self, bytes: u64) {
+        *self.reserved.lock() -= bytes;
+        self.freed.notify_all();
+    }
+}
+
+fn call(
+    client: &Client,
+    kind: Kind,
+    body: Vec<u8>,
+    reply_max: u32,
+    patience: Duration,
+) -> Result<Bytes, Trouble> {
+    let deadline_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).max(1);
+    let request =
+        Outgoing { kind: kind as u16, body: body.into(), bulk: Bytes::new(), deadline_ms, reply_max };
+    match client.call_blocking(request) {
+        Ok(reply) => Ok(reply.body),
+        Err(CallError::Refused(refusal)) => Err(refused(&refusal)),
+        Err(error @ CallError::TooLarge { .. }) => Err(Trouble::Never(error.to_string())),
+        Err(error @ (CallError::Deadline { .. } | CallError::Lost { .. })) => {
+            Err(Trouble::Lost(error.to_string()))
+        }
+    }
+}
+
+fn refused(refusal: &Refused) -> Trouble {
+    match refusal.code {
+        Code(Kind::REFUSED) => match Refusal::decode(&refusal.detail) {
+            Ok(refusal) => Trouble::Refused(refusal),
+            Err(error) => Trouble::Never(format!("a refusal that cannot be read: {error}")),
+        },
+        Code::NOT_OWNER => {
+            let address = (!refusal.redirect.is_empty()).then(|| refusal.redirect.clone());
+            Trouble::Refused(Refusal::NotOwner { address })
+        }
+        // The same request is under way, or there is too much to do: here, later.
+        Code::BUSY => Trouble::Refused(Refusal::Unavailable(refusal.text.clone())),
+        Code::DENIED => Trouble::Refused(Refusal::Denied(refusal.text.clone())),
+        Code::UNSUPPORTED | Code::MALFORMED | Code::TOO_LARGE | Code::VERSION | Code::FEATURE => {
+            Trouble::Never(refusal.to_string())
+        }
+        _ => Trouble::Lost(refusal.to_string()),
+    }
+}
+
+fn decoded<T: Message>(body: &Bytes) -> Result<T, Trouble> {
+    T::decode(body).map_err(|error| Trouble::Never(format!("an answer that cannot be read: {error}")))
+}
+
+/// The largest answer to an operation, in bytes.
+fn reply_max(operation: &Operation) -> u32 {
+    match operation {
+        Operation::Entries { .. } => 1 << 20,
+        Operation::Map(..) => 512 << 10,
+        Operation::Xattr(..) | Operation::Xattrs(..) => 192 << 10,
+        Operation::Commit(commit) => (16 << 10) + 16 * u32::try_from(commit.files.len()).unwrap_or(1 << 15),
+        _ => 16 << 10,
+    }
+}
+
+impl Transport for RpcTransport {
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        *self.shared.listener.lock() = Some(listener);
+    }
+
+    fn hello(&self, hello: &Hello, patience: Duration) -> Result<Welcome, Trouble> {
+        let connection = self.shared.connection.load(SeqCst);
+        let client = self.client.lock().clone();
+        let welcome = decoded(&call(&client, Kind::Hello, hello.encode(), 64 << 10, patience)?)?;
+        self.shared.greeted.store(connection, SeqCst);
+        if self.shared.connection.load(SeqCst) != connection {
+            return Err(Trouble::Lost("the connection was lost".to_owned()));
+        }
+        Ok(welcome)
+    }
+
+    fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble> {
+        let max = reply_max(&request.operation);
+        if !urgent {
+            self.reserve(u64::from(max));
+        }
+        let answered = self.call(Kind::Ask, request.encode(), max, patience);
+        if !urgent {
+            self.free(u64::from(max));
+        }
+        decoded(&answered?)
+    }
+
+    fn renew(&self, session: SessionId, patience: Duration) -> Result<(), Trouble> {
+        self.call(Kind::Renew, session.encode(), 1 << 10, patience).map(drop)
+    }
+
+    fn reclaim(&self, reclaim: &Reclaim, patience: Duration) -> Result<Reclaimed, Trouble> {
+        decoded(&self.call(Kind::Reclaim, reclaim.encode(), 8 << 20, patience)?)
+    }
+
+    fn give_back(&self, returned: &Return, patience: Duration) -> Result<(), Trouble> {
+        self.call(Kind::Return, returned.encode(), 1 << 10, patience).map(drop)
+    }
+
+    fn end(&self, session: SessionId, patience: Duration) -> Result<(), Trouble> {
+        self.call(Kind::End, session.encode(), 1 << 10, patience).map(drop)
+    }
+
+    fn elsewhere(&self, address: Option<&str>) {
+        let mut config = self.config.clone();
+        let client = self.shared.client.fetch_add(1, SeqCst) + 1;
+        let at = usize::try_from(client).unwrap_or(0) % config.addresses.len().max(1);
+        config.addresses.rotate_left(at);
+        match address.map(str::parse::<Address>) {
+            Some(Ok(address)) => config.addresses.insert(0, address),
+            Some(Err(error)) => tracing::warn!(%error, "a server names the owner's address"),
+            None => {}
+        }
+        self.shared.connection.fetch_add(1, SeqCst);
+        let handler = Pushes { shared: Arc::clone(&self.shared), client };
+        let next = Client::start(config, Some(Arc::new(handler)));
+        let mut current = self.client.lock();
+        current.close();
+        match next {
+            Ok(next) => *current = next,
+            Err(error) => tracing::error!(%error, "no thread for a connection"),
+        }
+    }
+
+    fn close(&self) {
+        self.client.lock().close();
+    }
+}

@@ -1,0 +1,177 @@
+//! Operations on bytes.
+
+use forebay_cluster::Lease;
+use forebay_format::row::Layout;
+use forebay_meta::{Inode, WriteAttr};
+use forebay_protocol::{Answer, Failure, Operation};
+use forebay_types::Ino;
+use forebay_vfs::{ReadPiece, ReadPieces, Space, VfsError, Whence, Write, WriteAt};
+
+use super::{
+    core::{Core, Readable, unexpected},
+    errors::failed,
+    jobs::Job,
+};
+use crate::{data::Room, error::ClientError};
+
+/// A block of the account of space, in bytes.
+const SPACE_BLOCK: u64 = 4096;
+/// What is said to be free where nobody has set a limit.
+const NO_LIMIT: u64 = 1 << 50;
+const FILES_MAX: u64 = 1 << 40;
+/// Bytes that one call copies where they cannot be shared.
+const COPY_MAX: u64 = 1 << 20;
+
+const READ: Option<Lease> = Some(Lease::Read);
+
+/// An error of the contents of this file.
+fn of_file(error: ClientError, ino: Ino) -> VfsError {
+    match error {
+        ClientError::Failed(failure) => failed(failure, ino),
+        other => other.into(),
+    }
+}
+
+fn flat(pieces: &ReadPieces) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        match piece {
+            ReadPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+            ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),
+        }
+    }
+    bytes
+}
+
+impl Core {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
+        let Readable { inode, leased } = self.readable(ino)?;
+        if !leased {
+            // What was learnt before is not known to be true, and what is learnt now not to stay so.
+            self.bytes.forget(ino);
+        }
+        let read = self.bytes.read(&inode, offset, len);
+        if !leased {
+            self.bytes.forget(ino);
+        }
+        read.map_err(|error| of_file(error, ino))
+    }
+
+    pub(crate) fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
+        match write.at {
+            WriteAt::Pages(offset) => self.write_pages(ino, offset, write),
+            WriteAt::Offset(offset) => {
+                let (_tenure, inode, _) = self.writable(ino)?;
+                self.keep_back(&inode, offset, write)
+            }
+            WriteAt::End(_) => loop {
+                let (_tenure, _, number) = self.writable(ino)?;
+                let _turn = self.append_lock(ino).lock();
+                // Others of this client may have appended since.
+                match self.under(ino, number) {
+                    Ok(inode) => return self.keep_back(&inode, inode.row.size, write),
+                    Err(ClientError::SessionEnded) => {}
+                    Err(error) => return Err(of_file(error, ino)),
+                }
+            },
+        }
+    }
+
+    fn keep_back(&self, inode: &Inode, offset: u64, write: &Write<'_>) -> Result<u64, VfsError> {
+        let written = self.bytes.write(inode, offset, write.data, write.attr, Room::Wait);
+        written.map(|()| offset).map_err(|error| of_file(error, inode.ino))
+    }
+
+    /// Takes pages that the kernel writes back, perhaps because a recall waits for it: with what right, is seen to afterwards.
+    fn write_pages(&self, ino: Ino, offset: u64, write: &Write<'_>) -> Result<u64, VfsError> {
+        let tenure = self.desk.names.tenure(ino);
+        let known = self.desk.names.inode_under(ino).map(|inode| self.put_over(inode));
+        let Some(inode) = known.or_else(|| self.opens.seen(ino)) else {
+            return Err(VfsError::Stale(ino));
+        };
+        let written = self.bytes.write(&inode, offset, write.data, write.attr, Room::Exceed);
+        written.map_err(|error| of_file(error, ino))?;
+        if tenure.is_none() {
+            self.jobs.put(Job::Owed(ino));
+        }
+        Ok(offset)
+    }
+
+    pub(crate) fn punch(
+        &self,
+        ino: Ino,
+        range: (u64, u64),
+        size: Option<u64>,
+        attr: WriteAttr,
+    ) -> Result<(), VfsError> {
+        self.bytes.punch(ino, range, size, attr).map(drop).map_err(|error| of_file(error, ino))
+    }
+
+    pub(crate) fn copy_range(
+        &self,
+        (source, from): (Ino, u64),
+        (target, to): (Ino, u64),
+        len: u64,
+        attr: WriteAttr,
+    ) -> Result<u64, VfsError> {
+        // No right is kept while another is asked for: two who copy in opposite directions would wait for each other.
+        self.settle(&[source, target])?;
+        let (of, into) = (self.inode(source)?, self.inode(target)?);
+        let len = len.min(of.row.size.saturating_sub(from));
+        let tiny = |inode: &Inode| inode.row.layout == Layout::Inline;
+        if len > 0 && !tiny(&of) && !tiny(&into) {
+            let shared = self.desk.told(Operation::Share { source, from, target, to, len, attr }, READ)?;
+            self.bytes.forget(target);
+            match shared.answer {
+                // One of them has come to fit into its row.
+                Answer::Failed(Failure::Invalid) => {}
+                Answer::Failed(failure) => return Err(failed(failure, target)),
+                _ => return Ok(len),
+            }
+        }
+        let bytes: Vec<u8> = flat(&self.read(source, from, len.min(COPY_MAX) as u32)?);
+        if !bytes.is_empty() {
+            self.write(target, &Write { at: WriteAt::Offset(to), data: &bytes, attr })?;
+        }
+        Ok(bytes.len() as u64)
+    }
+
+    pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {
+        let Readable { inode, leased } = self.readable(ino)?;
+        if !leased {
+            self.bytes.forget(ino);
+        }
+        let found = self.bytes.seek(&inode, offset, whence);
+        if !leased {
+            self.bytes.forget(ino);
+        }
+        found.map_err(|error| of_file(error, ino))
+    }
+
+    pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), VfsError> {
+        let settled = self.settle(&[ino]).and_then(|()| Ok(self.desk.ahead.settle(&[ino])?));
+        let lost = self.lost.lock().remove(&ino);
+        if let Some(lost) = lost.or_else(|| self.bytes.take_failure(ino)) {
+            return Err(VfsError::Failed(Box::new(lost)));
+        }
+        settled
+    }
+
+    pub(crate) fn space(&self) -> Result<Space, VfsError> {
+        let space = match self.desk.told(Operation::Space, None)?.answer {
+            Answer::Space(space) => space,
+            other => return Err(unexpected(&other, Ino::ROOT)),
+        };
+        let limit = space.limit.unwrap_or(NO_LIMIT.max(space.used));
+        let free = limit.saturating_sub(space.used) / SPACE_BLOCK;
+        Ok(Space {
+            block_size: SPACE_BLOCK as u32,
+            blocks: limit / SPACE_BLOCK,
+            free,
+            available: free,
+            files: FILES_MAX,
+            files_free: FILES_MAX.saturating_sub(space.inodes),
+            name_max: forebay_types::limits::NAME_MAX as u32,
+        })
+    }
+}

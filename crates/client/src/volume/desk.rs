@@ -1,0 +1,171 @@
+//! Where requests leave and recalls arrive.
+
+use std::{
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
+
+use forebay_cluster::{Grant, Lease, Moment, Stamp, Terms};
+use forebay_protocol::{Answer, Operation, Response, Welcome};
+use forebay_types::{Epoch, Ino};
+
+use crate::{
+    ahead::{Ahead, Begun},
+    asks::Asks,
+    error::ClientError,
+    link::{Answered, Events, Link, Patience},
+    names::{Names, Tenure},
+};
+
+use super::{core::Core, jobs::Job};
+
+/// Names, leases and the link: whom everything here asks.
+pub(crate) struct Desk {
+    pub(crate) names: Arc<Names>,
+    pub(crate) link: Arc<Link>,
+    /// Stands in front of it: what nobody else can see is done here, and told afterwards.
+    pub(crate) ahead: Ahead,
+    /// Kept alive here: the link knows it only weakly.
+    pub(crate) reception: Arc<Reception>,
+}
+
+/// What a request has brought.
+pub(crate) struct Told {
+    pub(crate) answer: Answer,
+    pub(crate) grants: Vec<Grant>,
+    /// The answer's inode came with a lease that is still held.
+    pub(crate) leased: bool,
+    pub(crate) tenure: Option<Tenure>,
+}
+
+impl Desk {
+    /// Asks the owner, and takes the answer in. `hold`: keeps the lease to write on this inode if it comes.
+    pub(crate) fn ask_for(
+        &self,
+        operation: Operation,
+        wish: Option<Lease>,
+        hold: Option<Ino>,
+        bound: Option<u64>,
+        patience: &Patience<'_>,
+    ) -> Result<Told, ClientError> {
+        let wish = self.ahead.wish(&operation, wish);
+        let under = self.names.begin(&operation, wish);
+        let (response, (leased, tenure)) = match self.ahead.begin(&operation, bound)? {
+            Begun::Here(response, number) => {
+                let taken = self.names.finish(under, &operation, &response, number, hold);
+                (response, taken)
+            }
+            Begun::There(passing) => {
+                let Answered { response, operation, number, keep } =
+                    self.link.ask(operation, wish, bound, (under, passing), patience)?;
+                let taken = self.names.finish(keep.0, &operation, &response, number, hold);
+                keep.1.done(&operation, &response);
+                (response, taken)
+            }
+        };
+        let Response { answer, grants } = response;
+        Ok(Told { answer, grants, leased, tenure })
+    }
+
+    /// The same, as long as the mount's options say.
+    pub(crate) fn told(&self, operation: Operation, wish: Option<Lease>) -> Result<Told, ClientError> {
+        self.ask_for(operation, wish, None, None, &self.link.patience())
+    }
+}
+
+impl Asks for Desk {
+    fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
+        let Told { answer, grants, .. } = self.told(operation, wish)?;
+        Ok(Response { answer, grants })
+    }
+
+    fn session(&self) -> u64 {
+        self.link.number()
+    }
+
+    fn ask_in(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+    ) -> Result<Response, ClientError> {
+        // What is kept back is not given up because the owner is away for long: its session decides.
+        let forever = Patience::new(None, None);
+        let Told { answer, grants, .. } = self.ask_for(operation, wish, None, Some(session), &forever)?;
+        Ok(Response { answer, grants })
+    }
+}
+
+/// Hears what the link has to tell.
+pub(crate) struct Reception {
+    pub(super) names: Arc<Names>,
+    core: OnceLock<Weak<Core>>,
+}
+
+impl Reception {
+    pub(crate) fn new(names: Arc<Names>) -> Arc<Reception> {
+        Arc::new(Reception { names, core: OnceLock::new() })
+    }
+
+    /// From now on it tells the volume.
+    pub(crate) fn open(&self, core: Weak<Core>) {
+        // Only once for a volume.
+        let _ = self.core.set(core);
+    }
+
+    pub(super) fn core(&self) -> Option<Arc<Core>> {
+        self.core.get()?.upgrade()
+    }
+}
+
+impl Events for Reception {
+    fn begun(&self, number: u64, welcome: &Welcome, sent: Moment) {
+        let session = Duration::from_millis(welcome.term_ms);
+        let margin = Terms::default().margin.max(session / 10).min(session / 2);
+        self.names.begun(number, Terms { session, margin, ..Terms::default() }, welcome.epoch, sent);
+    }
+
+    fn over(&self) {
+        let lost = self.names.over();
+        if let Some(core) = self.core() {
+            core.session_over(lost);
+        }
+    }
+
+    fn heard(&self, number: u64, sent: Moment) {
+        self.names.heard(number, sent);
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.names.epoch()
+    }
+
+    fn to_reclaim(&self, epoch: Epoch) -> Vec<(Ino, Lease)> {
+        self.names.to_reclaim(epoch)
+    }
+
+    fn reclaimed(&self, epoch: Epoch, grants: &[Grant]) {
+        let lost = self.names.reclaimed(epoch, grants);
+        if let Some(core) = self.core() {
+            core.jobs.put(Job::Lost(lost));
+        }
+    }
+
+    fn recalled(&self, ino: Ino, keep: Option<Lease>, stamp: Stamp) {
+        if let Some(core) = self.core() {
+            core.jobs.put(Job::Recall { ino, keep, stamp });
+        }
+    }
+
+    fn lock_free(&self, ino: Ino) {
+        if let Some(core) = self.core() {
+            core.jobs.put(Job::LockFree(ino));
+        }
+    }
+
+    fn greeted(&self) {
+        if let Some(core) = self.core() {
+            core.jobs.put(Job::Greeted);
+        }
+    }
+}

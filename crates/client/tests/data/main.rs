@@ -1,0 +1,12 @@
+//! The bytes of a shared volume's files, over a namespace in the place of the owner and a directory in the place of the store.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
+
+mod failing;
+mod flushing;
+mod owner;
+mod random;
+mod reading;
+mod served;
+mod store;
+mod world;

@@ -1,0 +1,227 @@
+//! What an owner is, over a namespace in memory: one request after the other, and answers that get lost.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use forebay_client::{Asks, ClientError};
+use forebay_cluster::Lease;
+use forebay_engine::MemoryEngine;
+use forebay_env::SystemClock;
+use forebay_format::{
+    record::Changes,
+    row::{Layout, ObjectRef, SegmentState},
+};
+use forebay_meta::{
+    Append, Log, LogError, MetaError, Namespace, NewContents, NewSegment, PieceSource, Place, Urgency,
+};
+use forebay_protocol::{
+    Answer, Commit, Contents, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, Operation, Response,
+    SegmentPlace,
+};
+use forebay_types::{Epoch, Ino, SegmentId, Sequence, SubvolumeId};
+use parking_lot::Mutex;
+
+pub const V: SubvolumeId = SubvolumeId::FIRST;
+
+struct NullLog(AtomicU64);
+
+struct NullAppend<'a>(&'a NullLog);
+
+impl Append for NullAppend<'_> {
+    fn place(&self) -> Place {
+        Place { segment: SegmentId(1), offset: 0 }
+    }
+
+    fn commit(self: Box<Self>, _: &Changes) -> Sequence {
+        Sequence(self.0.0.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+}
+
+impl Log for NullLog {
+    fn begin<'a>(&'a self, _: &'a [u8], _: Urgency) -> Result<Box<dyn Append + 'a>, LogError> {
+        Ok(Box::new(NullAppend(self)))
+    }
+
+    fn write_out(&self) {}
+}
+
+/// How a commit goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mishap {
+    /// Nothing happens, and the caller hears of nobody.
+    Unheard,
+    /// It is carried out, and the caller hears of nobody.
+    Unanswered,
+}
+
+pub struct Owner {
+    pub ns: Namespace,
+    session: AtomicU64,
+    /// Numbers of objects that were given and not committed.
+    pub given: Mutex<BTreeSet<ObjectRef>>,
+    /// What becomes of the next commits, the last first.
+    pub mishaps: Mutex<Vec<Mishap>>,
+    counts: Mutex<HashMap<&'static str, u64>>,
+}
+
+impl Owner {
+    pub fn new(block_size: u32) -> Owner {
+        let engine = Arc::new(MemoryEngine::default());
+        Namespace::format(engine.as_ref(), &SystemClock, 0, 0, 0o755).unwrap();
+        let log = Arc::new(NullLog(AtomicU64::new(0)));
+        let numbers = Arc::new(AtomicU64::new(2));
+        let clock = Arc::new(SystemClock);
+        let ns = Namespace::open(engine, log, clock, block_size, Epoch(1), numbers).unwrap();
+        Owner {
+            ns,
+            session: AtomicU64::new(1),
+            given: Mutex::default(),
+            mishaps: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// How often something was asked.
+    pub fn counted(&self, what: &'static str) -> u64 {
+        self.counts.lock().get(what).copied().unwrap_or(0)
+    }
+
+    /// Begins another session.
+    pub fn end_session(&self) {
+        self.session.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn told(&self, ino: Ino) -> Result<InodeAnswer, MetaError> {
+        let inode = self.ns.inode(V, ino)?;
+        let mut told = InodeAnswer::of(&inode);
+        told.contents = match inode.row.layout {
+            Layout::Inline => Some(Contents::Inline(self.ns.inline(V, ino)?)),
+            Layout::Single(.., extent) => {
+                self.place(extent.segment).map(|place| Contents::Place(extent.segment, place))
+            }
+            Layout::Empty | Layout::Extents => None,
+        };
+        Ok(told)
+    }
+
+    fn place(&self, segment: SegmentId) -> Option<SegmentPlace> {
+        let row = self.ns.segment(segment).filter(|row| row.state == SegmentState::Stored)?;
+        Some(SegmentPlace { object: row.object?, offset: row.object_offset, len: row.len })
+    }
+
+    fn map(&self, ino: Ino, from: u64, len: u64) -> Result<Answer, MetaError> {
+        let mut pieces = self.ns.map(V, ino, from, len)?;
+        pieces.truncate(MAP_PIECES_MAX);
+        let to = pieces.last().map_or(from, |last| last.offset + last.len);
+        let segments = pieces.iter().filter_map(|piece| match &piece.source {
+            PieceSource::Extent(extent) => Some(extent.segment),
+            _ => None,
+        });
+        let places = segments.filter_map(|segment| Some((segment, self.place(segment)?))).collect();
+        Ok(Answer::Mapped(Mapped { pieces: pieces.into_vec(), places, to }))
+    }
+
+    fn numbers(&self, segments: u32, objects: u32) -> Answer {
+        // Nobody else takes any meanwhile: they follow each other.
+        let mut given = self.given.lock();
+        let all: Vec<_> = (0..segments).map(|_| self.ns.new_segment()).collect();
+        let names: Vec<_> = (0..objects).map(|_| self.ns.new_object()).collect();
+        given.extend(names.iter().copied());
+        Answer::Numbers(Numbers { first_segment: all[0], segments, first_object: names[0], objects })
+    }
+
+    fn commit(&self, commit: &Commit) -> Result<Answer, MetaError> {
+        let mut objects = Vec::new();
+        for object in &commit.objects {
+            let ours = self.given.lock().remove(&object.object);
+            assert!(ours, "{:?} is none of its numbers", object.object);
+            let segments = object.segments.iter().map(|new| {
+                let (id, offset, len, raw) = (new.id, new.offset, new.len, new.raw);
+                NewSegment { id, offset, len, raw }
+            });
+            objects.push((object.object, segments.collect()));
+        }
+        let files: Vec<_> = commit
+            .files
+            .iter()
+            .map(|file| NewContents {
+                ino: file.ino,
+                inline: file.inline.as_deref(),
+                extents: &file.extents,
+                size: file.size,
+                attr: file.attr,
+                mtime: file.mtime,
+            })
+            .collect();
+        Ok(Answer::Committed(self.ns.take_in(V, &objects, &files)?))
+    }
+
+    fn carry_out(&self, operation: &Operation) -> Result<Answer, MetaError> {
+        let inode = |ino| Ok(Answer::Inode(Box::new(self.told(ino)?)));
+        match operation {
+            Operation::Inode(ino) => inode(*ino),
+            Operation::Map(ino, from, len) => self.map(*ino, *from, *len),
+            Operation::Numbers(segments, objects) => Ok(self.numbers(*segments, *objects)),
+            Operation::Commit(commit) => self.commit(commit),
+            Operation::SetAttr(ino, set) => {
+                self.ns.set_attr(V, *ino, set)?;
+                inode(*ino)
+            }
+            Operation::Punch { ino, from, to, size, attr } => {
+                self.ns.punch(V, *ino, *from, *to, *size, *attr)?;
+                inode(*ino)
+            }
+            Operation::Share { source, from, target, to, len, attr } => {
+                self.ns.share(V, (*source, *from), (*target, *to), *len, *attr)?;
+                inode(*target)
+            }
+            other => panic!("contents ask {other:?}"),
+        }
+    }
+}
+
+impl Asks for Owner {
+    fn ask(&self, operation: Operation, _: Option<Lease>) -> Result<Response, ClientError> {
+        let what = match &operation {
+            Operation::Map(..) => "map",
+            Operation::Commit(_) => "commit",
+            Operation::Numbers(..) => "numbers",
+            Operation::Inode(_) => "inode",
+            _ => "other",
+        };
+        *self.counts.lock().entry(what).or_default() += 1;
+        let mishap = if what == "commit" { self.mishaps.lock().pop() } else { None };
+        let unheard = Err(ClientError::TimedOut(Duration::from_secs(1)));
+        if mishap == Some(Mishap::Unheard) {
+            return unheard;
+        }
+        let answer = self.carry_out(&operation);
+        if mishap == Some(Mishap::Unanswered) {
+            return unheard;
+        }
+        let answer = answer.unwrap_or_else(|error| Answer::Failed(Failure::from(&error)));
+        Ok(Response { answer, grants: Vec::new() })
+    }
+
+    fn session(&self) -> u64 {
+        self.session.load(Ordering::SeqCst)
+    }
+
+    fn ask_in(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+    ) -> Result<Response, ClientError> {
+        if session != self.session() {
+            return Err(ClientError::SessionEnded);
+        }
+        self.ask(operation, wish)
+    }
+}

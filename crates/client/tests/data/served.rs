@@ -1,0 +1,181 @@
+//! The same contents at an owner that has sessions, over an engine in memory.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use forebay_client::{Asks, ClientError, Contents, Room};
+use forebay_cluster::{Lease, Moment, ServerId, SessionId, SlotNumber, Terms};
+use forebay_engine::{Engine, MemoryEngine};
+use forebay_env::SystemClock;
+use forebay_meta::{Inode, MetaError, Namespace, NewInode, WriteAttr};
+use forebay_owner::{Ticks, VolumeOwner, take};
+use forebay_protocol::{Answer, InodeAnswer, Operation, Request, Response, Rights};
+use forebay_types::{FileKind, Ino, SubvolumeId};
+use parking_lot::Mutex;
+
+use crate::world::{BLOCK, World, bytes, until};
+
+/// A clock that the test moves.
+#[derive(Debug, Default)]
+struct TestTicks(AtomicU64);
+
+impl Ticks for TestTicks {
+    fn now(&self) -> Moment {
+        Moment(self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct Server {
+    owner: Arc<VolumeOwner>,
+    ticks: Arc<TestTicks>,
+    committer: Option<JoinHandle<Result<(), MetaError>>>,
+}
+
+impl Server {
+    fn start() -> Server {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::default());
+        Namespace::format(engine.as_ref(), &SystemClock, 0, 0, 0o755).unwrap();
+        let (ticks, terms) = (Arc::new(TestTicks::default()), Terms::default());
+        let pass = |pause: Duration| {
+            ticks.0.fetch_add(pause.as_nanos() as u64, Ordering::SeqCst);
+        };
+        let at = (ServerId([1; 16]), "test:1");
+        let taken = take(&engine, at, terms, ticks.as_ref(), pass, &|| false).unwrap().unwrap();
+        let (clock, told) = (Arc::new(SystemClock), Box::new(|_, _| {}));
+        let as_ticks = Arc::clone(&ticks) as _;
+        let opened =
+            VolumeOwner::open(taken, engine, SubvolumeId::FIRST, BLOCK, terms, clock, as_ticks, told);
+        let owner = Arc::new(opened.unwrap());
+        let committing = Arc::clone(&owner);
+        let committer = Some(std::thread::spawn(move || committing.commit_until_stopped()));
+        Server { owner, ticks, committer }
+    }
+
+    fn session(&self, number: u128) -> Arc<Session> {
+        let (to, from) = mpsc::channel();
+        let session = SessionId(number);
+        self.owner.begin_session(
+            session,
+            "a test",
+            Rights::ALL,
+            Box::new(move |begun| to.send(begun).unwrap()),
+        );
+        from.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+        Arc::new(Session { owner: Arc::clone(&self.owner), session, next: Mutex::new(1), deaf: false.into() })
+    }
+
+    /// Lets time pass, in steps in which the owner keeps its fence.
+    fn pass(&self, time: Duration, session: &Session) {
+        for _ in 0..time.as_secs() {
+            self.ticks.0.fetch_add(1_000_000_000, Ordering::SeqCst);
+            until("a beat", || self.owner.renew(session.session).is_ok());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.owner.stop();
+        self.committer.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+/// A session whose requests follow each other in one slot.
+struct Session {
+    owner: Arc<VolumeOwner>,
+    session: SessionId,
+    next: Mutex<u64>,
+    /// Commits do not reach the owner any more.
+    deaf: std::sync::atomic::AtomicBool,
+}
+
+impl Session {
+    fn told(&self, operation: Operation) -> InodeAnswer {
+        match self.ask(operation, None).unwrap().answer {
+            Answer::Inode(inode) => *inode,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn make(&self, name: &str) -> Inode {
+        let kind = FileKind::Regular;
+        let new = NewInode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: vec![], xattrs: vec![] };
+        let told = self.told(Operation::Make(Ino::ROOT, name.as_bytes().to_vec(), new));
+        Inode::removed(told.ino, told.row, None)
+    }
+}
+
+impl Asks for Session {
+    fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
+        if self.deaf.load(Ordering::SeqCst) && matches!(operation, Operation::Commit(_)) {
+            return Err(ClientError::TimedOut(Duration::from_secs(1)));
+        }
+        let mut next = self.next.lock();
+        let slot = operation.changes().then_some((SlotNumber(0), *next));
+        *next += u64::from(slot.is_some());
+        let (to, from) = mpsc::channel();
+        let request = Request { session: self.session, slot, operation, wish };
+        self.owner.submit(request, Box::new(move |response| drop(to.send(response))));
+        let response = from.recv_timeout(Duration::from_secs(60)).expect("the owner answers");
+        response.map_err(|refusal| ClientError::Denied(refusal.to_string()))
+    }
+
+    fn session(&self) -> u64 {
+        1
+    }
+
+    fn ask_in(&self, _: u64, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
+        self.ask(operation, wish)
+    }
+}
+
+fn contents(world: &World, session: &Arc<Session>) -> Arc<Contents> {
+    let asks = Arc::clone(session) as Arc<dyn Asks>;
+    Contents::start(asks, world.store(), &world.volume, world.options()).unwrap()
+}
+
+fn write(contents: &Contents, inode: &Inode, data: &[u8]) {
+    contents.write(inode, 0, data, WriteAttr::default(), Room::Wait).unwrap();
+}
+
+#[test]
+fn an_owner_takes_in_what_is_committed_and_finds_what_is_not() {
+    let (world, server) = (World::new(), Server::start());
+    let (writer, reader) = (server.session(1), server.session(2));
+    let (mine, theirs) = (contents(&world, &writer), contents(&world, &reader));
+    let files: Vec<_> = (0..40).map(|number| writer.make(&format!("f{number}"))).collect();
+    for (number, inode) in files.iter().enumerate() {
+        write(&mine, inode, &bytes(number as u64, 200 + number * 5000));
+    }
+    mine.settle_all().unwrap();
+    for (number, inode) in files.iter().enumerate() {
+        let told = reader.told(Operation::Inode(inode.ino));
+        theirs.learn(&told);
+        let read = theirs.read(&Inode::removed(told.ino, told.row, None), 0, 1 << 20).unwrap();
+        let forebay_data::ReadPiece::Bytes(found) = &read[0] else { panic!("{read:?}") };
+        assert!(*found == bytes(number as u64, 200 + number * 5000));
+    }
+    let committed = world.objects();
+    // The client puts another object and dies.
+    writer.deaf.store(true, Ordering::SeqCst);
+    write(&mine, &files[0], &bytes(99, 50_000));
+    assert!(mine.settle(&[files[0].ino]).is_err());
+    drop(mine);
+    let left: Vec<_> = world.objects().difference(&committed).copied().collect();
+    assert_eq!(left.len(), 1);
+    until("what nobody refers to is found, a while after the session's end", || {
+        server.pass(Duration::from_secs(5), &reader);
+        server.owner.tidy().unwrap();
+        let garbage = server.owner.garbage().unwrap();
+        assert!(garbage.iter().all(|object| !committed.contains(object)));
+        garbage.contains(&left[0])
+    });
+    assert!(!server.owner.lives(writer.session));
+}

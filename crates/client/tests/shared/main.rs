@@ -1,0 +1,11 @@
+//! Several clients of one volume in one process, over real owners.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
+
+mod ahead;
+mod coherence;
+mod faults;
+mod locking;
+mod random;
+mod side_by_side;
+mod world;
