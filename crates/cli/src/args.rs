@@ -1,6 +1,8 @@
 //! The command line, from which help, shell completions and man pages are made.
 
 mod bench;
+mod dev;
+mod meta;
 mod pki;
 
 use std::{
@@ -16,9 +18,15 @@ use clap_complete::Shell;
 use forebay_object::StoreUrl;
 use forebay_types::{Compression, Durability, Encryption};
 
-use crate::size::ByteSize;
+use crate::{shared::SharedUrl, size::ByteSize};
 
 pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
+pub use dev::{DevArgs, DevClusterArgs, DevCommand};
+pub use meta::{
+    MetaArgs, MetaCommand, MetaServerArgs, MetaStatusArgs, ServersArgs, TlsArgs, TokenArgs, TokenCommand,
+    TokenCreateArgs, TokenListArgs, TokenRevokeArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs,
+    VolumeDeleteArgs, VolumeListArgs, VolumeSetArgs, VolumeShowArgs,
+};
 pub use pki::{PkiArgs, PkiCommand, PkiInitArgs, PkiIssueArgs};
 
 /// A POSIX file system on a directory or a bucket.
@@ -56,8 +64,16 @@ pub enum Command {
     Gc(GcArgs),
     /// Measure a mounted directory, of whatever file system
     Bench(BenchArgs),
+    /// Run a metadata server, for volumes that many machines share
+    Meta(MetaArgs),
+    /// Make, show, change and delete shared volumes
+    Volume(VolumeArgs),
+    /// Let machines use shared volumes, or no longer
+    Token(TokenArgs),
     /// Make certificates for the machines of a cluster, where there is no authority that does
     Pki(PkiArgs),
+    /// Try things out on one machine
+    Dev(DevArgs),
     /// Print the completions of a shell
     #[command(after_help = "Example:\n  forebay completions bash > /etc/bash_completion.d/forebay")]
     Completions(CompletionsArgs),
@@ -128,24 +144,30 @@ pub struct CreateArgs {
 }
 
 /// `forebay mount`
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 #[command(
-    override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
+    override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount [OPTIONS] forebay://<HOST>/<NAME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
 where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_min=SIZE (the smallest file that the kernel reads by itself; 1MiB), passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
+Of a shared volume also: hard (default: what needs the servers waits until they answer), soft and timeout=SECONDS (it fails then; 60), local_locks (locks are seen \
+on this machine alone), tls_ca=FILE, tls_cert=FILE, tls_key=FILE, token=FILE, insecure. It has no access times unless strictatime is given, and is not \
+taken over: unmount it and mount it again.
+
 Examples:
   forebay mount /srv/volume /mnt/data
   forebay mount /srv/volume /mnt/data -o noatime,allow_other
   forebay mount --takeover /mnt/data
+  forebay mount forebay://meta1.example.org,meta2.example.org/home /home --token /etc/forebay/home.token \\
+      --tls-ca ca.pem --tls-cert node7.pem --tls-key node7.key
 
 A line of /etc/fstab, with this program in /usr/local/bin or /usr/bin:
   /srv/volume  /mnt/data  fuse.forebay  allow_other,_netdev  0  0"
 )]
 pub struct MountArgs {
-    /// The volume, as given to `forebay create`, and an existing directory
+    /// The volume, as given to `forebay create`, or a shared one as forebay://HOST[:PORT][,HOST...]/NAME, and an existing directory
     #[arg(value_names = ["VOLUME", "MOUNTPOINT"], value_hint = ValueHint::DirPath, num_args = 1..=2, required = true)]
     pub places: Vec<PathBuf>,
     /// Replace the process behind a mount by this binary, with the settings that it has, while files are open and in use
@@ -176,12 +198,26 @@ pub struct MountArgs {
     /// The log [default: /var/log/forebay/VOLUME-ID.log, for users other than root in ~/.local/state/forebay]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
+    /// Certificates, of a shared volume.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// Of a shared volume: a file with a token [default: what FOREBAY_TOKEN has]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token: Option<PathBuf>,
+    /// Ask servers without TLS, on this machine alone
+    #[arg(long)]
+    pub insecure: bool,
     /// Become a daemon that reports on standard output, for the process that started it
     #[arg(long, hide = true)]
     pub detached: bool,
 }
 
 impl MountArgs {
+    /// The shared volume that is meant, if it is one.
+    pub(crate) fn shared(&self) -> Option<Result<SharedUrl, String>> {
+        self.places.first().and_then(|place| SharedUrl::of(place))
+    }
+
     /// The volume and the mount point; the volume may be left out.
     #[must_use]
     pub fn named(&self) -> (Option<&Path>, &Path) {

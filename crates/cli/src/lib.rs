@@ -15,13 +15,16 @@ mod duration;
 mod error;
 pub mod helper;
 mod holder;
+mod http;
 mod logging;
 pub mod mount_options;
 pub mod mounts;
 mod output;
 mod passthrough;
 mod progress;
+mod shared;
 pub mod size;
+mod table;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -93,7 +96,11 @@ fn dispatch(command: Command) -> Result<ExitCode, CliError> {
         Command::Fsck(args) => commands::fsck::run(&args),
         Command::Gc(args) => commands::gc::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Meta(args) => commands::meta::run(&args),
+        Command::Volume(args) => commands::volume::run(&args),
+        Command::Token(args) => commands::token::run(&args),
         Command::Pki(args) => commands::pki::run(&args),
+        Command::Dev(args) => commands::dev::run(&args),
         Command::Completions(args) => commands::pages::completions(&args),
         Command::Man(args) => commands::pages::man(&args),
         Command::NullMount(args) => commands::null_mount::run(&args),

@@ -104,10 +104,21 @@ pub(crate) fn last_errors() -> serde_json::Value {
 pub(crate) fn default_file(volume: &std::path::Path, config: &VolumeConfig) -> Result<PathBuf, CliError> {
     let name = volume.file_name().map_or_else(|| "volume".into(), |name| name.to_string_lossy().into_owned());
     let id: String = config.id.to_string().chars().take(8).collect();
+    file_called(&format!("{name}-{id}"))
+}
+
+/// The same for a mount of a shared volume: one for each mount point.
+pub(crate) fn default_shared_file(volume: &str, mountpoint: &std::path::Path) -> Result<PathBuf, CliError> {
+    let place: String = mountpoint.to_string_lossy().replace('/', "-");
+    let volume: String = volume.chars().map(|c| if c == '/' { '-' } else { c }).collect();
+    file_called(&format!("{volume}{place}"))
+}
+
+fn file_called(name: &str) -> Result<PathBuf, CliError> {
     let dir = dir()?;
     fs::create_dir_all(&dir)
         .map_err(CliError::io("make the directory of logs (choose a file by --log)", &dir))?;
-    Ok(dir.join(format!("{name}-{id}.log")))
+    Ok(dir.join(format!("{name}.log")))
 }
 
 fn dir() -> Result<PathBuf, CliError> {

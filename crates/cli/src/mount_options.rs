@@ -43,7 +43,26 @@ pub struct MountFlags {
     pub metrics: Option<SocketAddr>,
     /// `log=`.
     pub log: Option<PathBuf>,
+    /// `soft`: an operation on a shared volume whose servers do not answer fails in the end.
+    pub soft: bool,
+    /// `timeout=`: when.
+    pub timeout: Option<Duration>,
+    /// `local_locks`: locks of a shared volume are this machine's alone.
+    pub local_locks: bool,
+    /// `tls_ca=`, `tls_cert=`, `tls_key=`.
+    pub tls_ca: Option<PathBuf>,
+    /// The certificate.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    pub tls_key: Option<PathBuf>,
+    /// `token=`: the file with it.
+    pub token: Option<PathBuf>,
+    /// `insecure`: servers are asked without TLS.
+    pub insecure: bool,
 }
+
+/// `timeout=` of a soft mount.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// `transport=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,6 +149,12 @@ impl MountFlags {
         Ok(flags)
     }
 
+    /// How long an operation on a shared volume waits for its servers; `None`: until they answer.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.soft.then(|| self.timeout.unwrap_or(TIMEOUT_DEFAULT))
+    }
+
     fn take(&mut self, option: &str) -> Result<(), String> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -161,6 +186,17 @@ impl MountFlags {
             ("transport", Some(name)) => self.transport = name.parse()?,
             ("cache_dir", Some(dir)) => self.cache_dir = Some(absolute(name, dir)?),
             ("log", Some(file)) => self.log = Some(absolute(name, file)?),
+            ("soft", None) => self.soft = true,
+            ("hard", None) => (self.soft, self.timeout) = (false, None),
+            ("timeout", Some(seconds)) => {
+                (self.soft, self.timeout) = (true, Some(seconds_of(name, seconds)?));
+            }
+            ("local_locks", None) => self.local_locks = true,
+            ("tls_ca", Some(file)) => self.tls_ca = Some(absolute(name, file)?),
+            ("tls_cert", Some(file)) => self.tls_cert = Some(absolute(name, file)?),
+            ("tls_key", Some(file)) => self.tls_key = Some(absolute(name, file)?),
+            ("token", Some(file)) => self.token = Some(absolute(name, file)?),
+            ("insecure", None) => self.insecure = true,
             ("passthrough_plaintext", None) => self.passthrough_plaintext = true,
             ("passthrough_size", Some(size)) => self.passthrough_size = Some(value_of(name, size)?),
             ("passthrough_min", Some(size)) => self.passthrough_min = Some(value_of(name, size)?),
@@ -168,7 +204,8 @@ impl MountFlags {
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
             (
                 "attr_timeout" | "entry_timeout" | "transport" | "cache_dir" | "log" | "cache_size"
-                | "passthrough_size" | "passthrough_min" | "metrics",
+                | "passthrough_size" | "passthrough_min" | "metrics" | "timeout" | "tls_ca" | "tls_cert"
+                | "tls_key" | "token",
                 None,
             ) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));
@@ -253,6 +290,15 @@ mod tests {
         assert!(flags.nosuid && !flags.noexec && !flags.nodev);
         let lists = ["noatime".to_owned(), "relatime".to_owned()];
         assert_eq!(MountFlags::parse(&lists).unwrap().atime, AtimeMode::Relative);
+    }
+
+    #[test]
+    fn a_mount_is_hard_until_it_is_said_to_be_soft() {
+        let patience = |list: &str| parse(list).unwrap().patience();
+        assert_eq!((patience("rw"), patience("soft,hard"), patience("timeout=5,hard")), (None, None, None));
+        assert_eq!(patience("soft"), Some(TIMEOUT_DEFAULT));
+        assert_eq!(patience("timeout=1.5"), Some(Duration::from_millis(1500)));
+        assert_eq!(patience("timeout=5,soft"), Some(Duration::from_secs(5)));
     }
 
     #[test]

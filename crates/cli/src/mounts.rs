@@ -8,7 +8,7 @@ use std::{
 use forebay_fuse::{mount_table, resolve};
 use rustix::io::Errno;
 
-use crate::error::CliError;
+use crate::{error::CliError, shared::SharedUrl};
 
 const TYPE: &str = "fuse.forebay";
 
@@ -67,9 +67,13 @@ pub(crate) fn anything_on(path: &Path) -> io::Result<Option<forebay_fuse::Mounte
     Ok(mount_table()?.into_iter().rfind(|mounted| mounted.path == path))
 }
 
-/// The mount of a volume that a person means by `place`: where it is mounted, or the volume itself.
+/// The mount of a volume that a person means by `place`: where it is mounted, or the volume itself, or its URL as it was given to the mount.
 pub(crate) fn meant(place: &Path) -> Result<Option<Mounted>, CliError> {
     let failed = |error| CliError::io("look at", place)(error);
+    if SharedUrl::is_one(place) {
+        let all = all().map_err(failed)?;
+        return Ok(all.into_iter().rfind(|mounted| mounted.volume == place));
+    }
     match on(place).map_err(failed)? {
         Some(mounted) => Ok(Some(mounted)),
         None => of_volume(place).map_err(failed),

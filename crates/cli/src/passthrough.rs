@@ -74,7 +74,7 @@ impl Passthrough {
 
     /// As part of a status.
     pub(crate) fn status(&self, fs: &VolumeFs) -> Value {
-        let assembled = fs.vfs().volume().assembled_status();
+        let assembled = fs.volume().and_then(|volume| volume.assembled_status());
         let Some((through, assembled)) = fs.passthrough().zip(assembled) else {
             let why = match self {
                 Passthrough::Off(why) => why.as_str(),

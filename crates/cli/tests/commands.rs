@@ -8,8 +8,22 @@ use std::fs;
 
 use bed::{Bed, contents, text};
 
-const COMMANDS: &[&str] =
-    &["create", "mount", "umount", "status", "stats", "fsck", "gc", "bench", "pki", "completions", "man"];
+const COMMANDS: &[&str] = &[
+    "create",
+    "mount",
+    "umount",
+    "status",
+    "stats",
+    "fsck",
+    "gc",
+    "bench",
+    "meta",
+    "volume",
+    "token",
+    "pki",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_command_has_help() {

@@ -8,18 +8,23 @@ use std::{
 use crate::{
     args::{KnockArgs, MountArgs},
     commands::create::promise,
-    daemon::{self, Reported, Reporter, Setup},
+    daemon::{self, Reported, Reporter, Setup, SharedSetup},
     error::CliError,
     logging,
     mounts::{self, Mounted},
     output,
     progress::Waiting,
+    shared::SharedUrl,
 };
 
 pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
     forebay_fuse::close_inherited();
+    let url = args.shared().transpose().map_err(CliError::Usage)?;
     if args.takeover {
         return takeover(args);
+    }
+    if let Some(url) = url {
+        return shared(args, url);
     }
     if args.detached {
         return detached(args);
@@ -38,17 +43,39 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, CliError> {
     start(args, &setup)
 }
 
+/// The same of a shared volume.
+fn shared(args: &MountArgs, url: SharedUrl) -> Result<ExitCode, CliError> {
+    if args.detached {
+        detach()?;
+        return match daemon::check_shared(args, url) {
+            Ok(setup) => daemon::serve_shared(setup, args.log.clone(), Reporter::Stdout),
+            Err(error) => refused(&error),
+        };
+    }
+    let setup = daemon::check_shared(args, url)?;
+    if !args.foreground {
+        return start_shared(args, &setup);
+    }
+    let log = setup.log.clone();
+    match &log {
+        Some(path) => logging::start_daemon_in(open_log(path)?),
+        None => logging::start_daemon(),
+    }
+    daemon::serve_shared(setup, log, Reporter::Log)
+}
+
+fn refused(error: &CliError) -> Result<ExitCode, CliError> {
+    let code = error.exit_code();
+    Reporter::Stdout.failed(error);
+    Ok(ExitCode::from(code))
+}
+
 /// The daemon: in a session of its own, standard error in the log.
 fn detached(args: &MountArgs) -> Result<ExitCode, CliError> {
     detach()?;
-    let reporter = Reporter::Stdout;
     match daemon::check(args) {
-        Ok(setup) => daemon::serve(setup, args.log.clone(), reporter),
-        Err(error) => {
-            let code = error.exit_code();
-            reporter.failed(&error);
-            Ok(ExitCode::from(code))
-        }
+        Ok(setup) => daemon::serve(setup, args.log.clone(), Reporter::Stdout),
+        Err(error) => refused(&error),
     }
 }
 
@@ -83,7 +110,12 @@ fn takeover(args: &MountArgs) -> Result<ExitCode, CliError> {
     command.args(["mount", "--takeover", "--detached", "--"]).arg(&setup.volume).arg(&setup.mountpoint);
     let own = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FOREBAY_"));
     command.env_clear().envs(settings.environment).envs(own);
-    let way = started(&mut command, &log, &setup, &format!("taking '{}' over", setup.mountpoint.display()))?;
+    let way = started(
+        &mut command,
+        &log,
+        &setup.mountpoint,
+        &format!("taking '{}' over", setup.mountpoint.display()),
+    )?;
     output::line(&format_args!("'{}' is taken over by {way}", setup.mountpoint.display()));
     Ok(ExitCode::SUCCESS)
 }
@@ -92,6 +124,12 @@ fn takeover(args: &MountArgs) -> Result<ExitCode, CliError> {
 fn to_take_over(args: &MountArgs) -> Result<Mounted, CliError> {
     let (volume, place) = args.named();
     let mounted = mounts::on(place).map_err(CliError::io("look at", place))?;
+    if let Some(shared) = mounted.as_ref().filter(|mounted| SharedUrl::is_one(&mounted.volume)) {
+        let url = shared.volume.display();
+        return Err(CliError::Told(format!(
+            "'{url}' is a shared volume, whose mount cannot be taken over: unmount it and mount it again"
+        )));
+    }
     let Some(mounted) = mounted else {
         return Err(CliError::Told(format!(
             "'{}' is not where a Forebay volume is mounted",
@@ -151,7 +189,8 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
         command.arg("--metrics").arg(addr.to_string());
     }
     command.arg("--").arg(&setup.volume).arg(&setup.mountpoint);
-    let way = started(&mut command, &log, setup, &format!("opening '{}'", setup.volume.display()))?;
+    let way =
+        started(&mut command, &log, &setup.mountpoint, &format!("opening '{}'", setup.volume.display()))?;
     let place = setup.mountpoint.display();
     output::line(&format_args!("mounted on '{place}'; requests travel by {way}"));
     output::line(&setup.passthrough.sentence());
@@ -161,8 +200,45 @@ fn start(args: &MountArgs, setup: &Setup) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The same of a shared volume.
+fn start_shared(args: &MountArgs, setup: &SharedSetup) -> Result<ExitCode, CliError> {
+    let log = match &setup.log {
+        Some(path) => path.clone(),
+        None => logging::default_shared_file(&setup.url.volume, &setup.mountpoint)?,
+    };
+    let program = std::env::current_exe().map_err(CliError::io("find", "/proc/self/exe"))?;
+    let mut command = Command::new(&program);
+    command.arg("mount").arg("--detached").arg("--log").arg(&log);
+    for options in &args.options {
+        command.arg("-o").arg(options);
+    }
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(CliError::io("find", path));
+    for (flag, path) in [
+        ("--cache-dir", &setup.options.cache_dir),
+        ("--tls-ca", &args.tls.tls_ca),
+        ("--tls-cert", &args.tls.tls_cert),
+        ("--tls-key", &args.tls.tls_key),
+        ("--token", &args.token),
+    ] {
+        if let Some(path) = path {
+            command.arg(flag).arg(absolute(path)?);
+        }
+    }
+    command.arg("--cache-size").arg(setup.options.cache_size.to_string());
+    if args.insecure {
+        command.arg("--insecure");
+    }
+    if let Some(addr) = args.metrics {
+        command.arg("--metrics").arg(addr.to_string());
+    }
+    command.arg("--").arg(setup.source()).arg(&setup.mountpoint);
+    let way = started(&mut command, &log, &setup.mountpoint, &format!("asking for '{}'", setup.url))?;
+    output::line(&format_args!("mounted on '{}'; requests travel by {way}", setup.mountpoint.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Starts a daemon and waits for its report; gives what it says when it serves.
-fn started(command: &mut Command, log: &Path, setup: &Setup, what: &str) -> Result<String, CliError> {
+fn started(command: &mut Command, log: &Path, mountpoint: &Path, what: &str) -> Result<String, CliError> {
     let log_file = open_log(log)?;
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file).spawn();
     let mut child = spawned.map_err(CliError::io("start", command.get_program()))?;
@@ -178,7 +254,7 @@ fn started(command: &mut Command, log: &Path, setup: &Setup, what: &str) -> Resu
         }
         Reported::Nothing => {
             let ended = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-            let place = setup.mountpoint.display();
+            let place = mountpoint.display();
             Err(CliError::Told(told(format!(
                 "the process behind '{place}' ended before the mount worked: {ended}"
             ))))

@@ -8,6 +8,7 @@ use crate::{
     error::CliError,
     logging, mounts, output,
     progress::DrainBar,
+    shared::SharedUrl,
     size::human,
 };
 
@@ -59,10 +60,18 @@ pub(crate) fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
     }
     if left.dirty_bytes > 0 {
         let why = left.error.map_or_else(String::new, |error| format!(" ({error})"));
+        let fate = match SharedUrl::is_one(&mounted.volume) {
+            true => ("did not reach the servers", "they are lost"),
+            false => {
+                ("are not in the store", "they are durable on this machine and stored after the next mount")
+            }
+        };
         output::complain(&format_args!(
-            "warning: {} of '{}' are not in the store{why}; they are durable on this machine and stored after the next mount",
+            "warning: {} of '{}' {}{why}; {}",
             human(left.dirty_bytes),
-            mounted.volume.display()
+            mounted.volume.display(),
+            fate.0,
+            fate.1
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -18,8 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    control::{reach, runtime_dirs, socket_name},
+    control::{reach, runtime_dirs, shared_socket_name, socket_name},
     mounts::Mounted,
+    shared::SharedUrl,
 };
 
 /// Why the process behind a mount did not do what was asked.
@@ -58,7 +59,15 @@ impl Client {
     /// # Errors
     /// [`ControlError::Gone`], [`ControlError::Unreachable`].
     pub fn of_mount(mounted: &Mounted) -> Result<Client, ControlError> {
-        Client::of_volume(&mounted.volume, mounted.uid, &mounted.mountpoint.display().to_string())
+        let place = mounted.mountpoint.display().to_string();
+        if SharedUrl::is_one(&mounted.volume) {
+            return Client::at(
+                &shared_socket_name(&mounted.volume, &mounted.mountpoint),
+                mounted.uid,
+                &place,
+            );
+        }
+        Client::of_volume(&mounted.volume, mounted.uid, &place)
     }
 
     /// Reaches the process that has the volume open, for user `uid`; `place` is how errors call it.
@@ -68,14 +77,19 @@ impl Client {
     pub fn of_volume(volume: &Path, uid: u32, place: &str) -> Result<Client, ControlError> {
         let unreachable = |source| ControlError::Unreachable { place: place.to_owned(), source };
         let config = VolumeConfig::read(volume).map_err(|error| unreachable(io::Error::other(error)))?;
-        let name = socket_name(volume, &config);
+        Client::at(&socket_name(volume, &config), uid, place)
+    }
+
+    /// Reaches the process whose socket has this name.
+    fn at(name: &str, uid: u32, place: &str) -> Result<Client, ControlError> {
+        let unreachable = |source| ControlError::Unreachable { place: place.to_owned(), source };
         let mut failure = None;
         for dir in runtime_dirs(uid) {
             // In a directory that anybody may write to, another user could have made it.
             if !fs::symlink_metadata(&dir).is_ok_and(|found| found.uid() == uid) {
                 continue;
             }
-            match reach(&dir.join(&name), UnixStream::connect) {
+            match reach(&dir.join(name), UnixStream::connect) {
                 Ok(stream) => return Ok(Client { stream, place: place.to_owned() }),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {

@@ -3,7 +3,7 @@
 //! A Unix socket in a directory that only its user can enter: `/run/forebay` for root, else `forebay` in the user's runtime directory,
 //! else `/tmp/forebay-UID`. Where `XDG_RUNTIME_DIR` puts it elsewhere, a link to it is in one of these, because another shell of the user,
 //! or root, may have another `XDG_RUNTIME_DIR` or none. Its name is the volume's id and a hash of its path, because a copied volume has the
-//! same id. The request is one line of words; the answer is lines of JSON, each an object: any number with `progress`, then one with `ok` or
+//! same id; of a shared volume's mount a hash of its URL and mount point. The request is one line of words; the answer is lines of JSON, each an object: any number with `progress`, then one with `ok` or
 //! `error`, the last.
 //!
 //! | request | answer |
@@ -108,6 +108,16 @@ pub fn socket_name(volume: &Path, config: &VolumeConfig) -> String {
     let hash =
         path.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     format!("{}-{hash:08x}.sock", config.id)
+}
+
+/// The name of the socket of a shared volume's mount: each mount has a process of its own.
+#[must_use]
+pub(crate) fn shared_socket_name(source: &Path, mountpoint: &Path) -> String {
+    let bytes = [source.as_os_str().as_encoded_bytes(), b"\0", mountpoint.as_os_str().as_encoded_bytes()];
+    let hash = bytes.concat().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("shared-{hash:016x}.sock")
 }
 
 /// The directories where the socket of a process of user `uid` is looked for, in this order.

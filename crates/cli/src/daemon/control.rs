@@ -16,19 +16,18 @@ use std::{
 use forebay_fuse::{UnmountError, unmount};
 use forebay_object::Operation;
 use forebay_volume::{
-    VolumeConfig,
+    Volume,
     fsck::{self, FsckOptions},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    control::{Left, Progress, Step, announce, own_runtime_dir, reach, socket_name},
+    control::{Left, Progress, Step, announce, own_runtime_dir, reach},
     daemon::{
         handover,
         life::{Life, Phase},
         lives::Lives,
-        settle::settle,
     },
     error::CliError,
     logging,
@@ -57,11 +56,11 @@ impl Socket {
     }
 }
 
-/// Starts to answer, and gives the socket. The volume must be open: that makes the name ours.
-pub(crate) fn listen(lives: &Arc<Lives>, config: &VolumeConfig) -> Result<Socket, CliError> {
+/// Starts to answer, and gives the socket, which has this name. The volume must be open, or the mount point be this process's: that makes the name ours.
+pub(crate) fn listen(lives: &Arc<Lives>, name: &str) -> Result<Socket, CliError> {
     let root = &lives.settings.volume;
     let dir = own_runtime_dir().map_err(CliError::io("make a directory for the control socket of", root))?;
-    let path = dir.join(socket_name(root, config));
+    let path = dir.join(name);
     // Under another name first: whoever comes meanwhile reaches the process before, if there is one.
     let new = dir.join(format!("{}.new", std::process::id()));
     match fs::remove_file(&new) {
@@ -123,9 +122,9 @@ fn answer(lives: &Lives, stream: &UnixStream) -> io::Result<()> {
     let result = match request.as_str() {
         "status" => Ok(status(life)),
         "stats" => Ok(stats(life)),
-        "settle" => life.volume.settle_metadata().map(|()| json!(true)).map_err(CliError::from),
-        "chill" => Ok(value(&life.volume.empty_caches())),
-        "drain" => settle(&life.volume, &mut tell).map(|()| left(life)),
+        "settle" => merge(life),
+        "chill" => life.kept.here().map(|volume| value(&volume.empty_caches())),
+        "drain" => life.kept.settle(&mut tell).map(|()| left(life)),
         "fsck" => check(life, stream, &rest),
         "gc" => collect(life, &rest, &mut tell),
         "hurry" => {
@@ -154,19 +153,18 @@ fn value(of: &impl Serialize) -> Value {
 }
 
 fn left(life: &Life) -> Value {
-    value(&Left { dirty_bytes: life.volume.dirty_bytes(), ..Left::default() })
+    value(&Left { dirty_bytes: life.kept.dirty_bytes(), ..Left::default() })
 }
 
 /// What `forebay status --json` prints of a mounted volume.
 pub(super) fn status(life: &Life) -> Value {
-    let volume = &life.volume;
-    let mut status = value(&volume.status());
+    let mut status = life.kept.status();
     let state = match life.phase() {
         Phase::Serving => "mounted",
         Phase::Closing => "closing",
         Phase::Closed(_) => "closed",
     };
-    let error = volume.store().last_error().map(|last| {
+    let error = life.kept.volume().and_then(|volume| volume.store().last_error()).map(|last| {
         let ago = last.at.elapsed().unwrap_or_default().as_secs();
         format!("{} ({ago} s ago)", last.error)
     });
@@ -174,7 +172,7 @@ pub(super) fn status(life: &Life) -> Value {
         "state": state,
         "mountpoint": life.mountpoint,
         "pid": std::process::id(),
-        "read_only": volume.read_only(),
+        "read_only": life.kept.read_only(),
         "log": life.log,
         "metrics": life.metrics,
         "uptime_s": life.began.elapsed().as_secs(),
@@ -205,8 +203,25 @@ fn stats(life: &Life) -> Value {
             })
         })
         .collect();
-    let counters = life.volume.store().counters();
-    let store: Vec<Value> = Operation::ALL
+    let mut stats = json!({
+        "uptime_ns": u64::try_from(life.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        "operations": operations,
+        "store": [],
+        "store_retries": 0,
+        "caches": {},
+        "dirty_bytes": life.kept.dirty_bytes(),
+        "open_handles": life.vfs.open_handles(),
+    });
+    if let Some(volume) = life.kept.volume() {
+        stats_of(volume, &mut stats);
+    }
+    stats
+}
+
+/// Those of the volume's store and caches.
+fn stats_of(volume: &Volume, stats: &mut Value) {
+    let counters = volume.store().counters();
+    let store = Operation::ALL
         .iter()
         .map(|operation| counters.operation(*operation))
         .filter(|counts| counts.calls > 0)
@@ -215,20 +230,18 @@ fn stats(life: &Life) -> Value {
                 "name": counts.operation.name(), "calls": counts.calls, "errors": counts.errors,
                 "bytes": counts.bytes, "latency_us": counts.latency_us,
             })
-        })
-        .collect();
-    let counts = life.volume.cache_counts();
+        });
+    let counts = volume.cache_counts();
     let caches: serde_json::Map<String, Value> =
         counts.iter().map(|cache| (cache.name.to_owned(), value(cache))).collect();
-    json!({
-        "uptime_ns": u64::try_from(life.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        "operations": operations,
-        "store": store,
-        "store_retries": counters.retries(),
-        "caches": caches,
-        "dirty_bytes": life.volume.dirty_bytes(),
-        "open_handles": life.vfs.open_handles(),
-    })
+    stats["store"] = store.collect();
+    stats["store_retries"] = json!(counters.retries());
+    stats["caches"] = Value::Object(caches);
+}
+
+fn merge(life: &Life) -> Result<Value, CliError> {
+    life.kept.here()?.settle_metadata()?;
+    Ok(json!(true))
 }
 
 fn check(life: &Life, stream: &UnixStream, words: &[&str]) -> Result<Value, CliError> {
@@ -240,20 +253,21 @@ fn check(life: &Life, stream: &UnixStream, words: &[&str]) -> Result<Value, CliE
             drop(say(stream, &json!({ "progress": Step::from(progress) })));
         }
     };
-    Ok(value(&life.volume.fsck(&options, &mut tell)?))
+    Ok(value(&life.kept.here()?.fsck(&options, &mut tell)?))
 }
 
 fn collect(life: &Life, words: &[&str], tell: &mut dyn FnMut(Progress)) -> Result<Value, CliError> {
-    let before = life.volume.status();
+    let volume = life.kept.here()?;
+    let before = volume.status();
     if words.contains(&"dry-run") {
-        return Ok(json!({ "before": value(&before), "leaked": value(&life.volume.leaked()?) }));
+        return Ok(json!({ "before": value(&before), "leaked": value(&volume.leaked()?) }));
     }
-    if life.volume.read_only() {
+    if volume.read_only() {
         return Err(CliError::Told("the volume is mounted read-only".to_owned()));
     }
-    settle(&life.volume, tell)?;
-    let leaked = life.volume.collect_leaked()?;
-    let after = life.volume.status();
+    life.kept.settle(tell)?;
+    let leaked = volume.collect_leaked()?;
+    let after = volume.status();
     Ok(json!({ "before": value(&before), "after": value(&after), "leaked": value(&leaked) }))
 }
 
@@ -281,12 +295,12 @@ fn stop(life: &Life, stream: &UnixStream, words: &[&str]) -> io::Result<()> {
                 return Ok(());
             }
             Phase::Serving if lazy && since.elapsed() >= LAZY_PATIENCE => {
-                let left = Left { detached: true, dirty_bytes: life.volume.dirty_bytes(), ..Left::default() };
+                let left = Left { detached: true, dirty_bytes: life.kept.dirty_bytes(), ..Left::default() };
                 return say(stream, &json!({ "ok": left }));
             }
             _ => {}
         }
-        drop(say(stream, &json!({ "progress": Progress { dirty_bytes: life.volume.dirty_bytes() } })));
+        drop(say(stream, &json!({ "progress": Progress { dirty_bytes: life.kept.dirty_bytes() } })));
         phase = life.phase_after(&phase, TICK);
     }
 }

@@ -81,6 +81,9 @@ fn told(text: impl ToString) -> CliError {
 
 fn check(lives: &Lives, stream: &UnixStream, words: &[&str]) -> Result<Arc<Life>, CliError> {
     let life = lives.current().ok_or_else(|| told("the mount is not being served"))?;
+    if let Err(refusal) = life.kept.here() {
+        return Err(told(format!("cannot be taken over: {refusal}")));
+    }
     let peer = socket_peercred(stream).map_err(|error| told(format!("cannot tell who asks: {error}")))?;
     if peer.uid != geteuid() {
         return Err(told(format!(
@@ -113,9 +116,10 @@ fn prepare(lives: &Lives, life: &Arc<Life>, stream: &UnixStream) -> Result<(), C
             "a request to its process is under way (a check, a drain, a collection): wait for it",
         ));
     }
-    let paused = life.volume.quiesce().map_err(CliError::from).and_then(|()| pause(lives, stream));
+    let volume = life.kept.here()?;
+    let paused = volume.quiesce().map_err(CliError::from).and_then(|()| pause(lives, stream));
     if paused.is_err() {
-        life.volume.resume()?;
+        volume.resume()?;
     }
     paused
 }
@@ -179,7 +183,9 @@ fn taken(paused: Paused) -> Given {
 /// Drops the volume, and with it the lock that keeps others out.
 fn let_go(life: Arc<Life>) -> Result<(Handover, Option<PassthroughHandover>), CliError> {
     let life = alone(life)?;
-    let Life { volume, vfs, fs, .. } = life;
+    let Life { kept, vfs, fs, .. } = life;
+    let volume = Arc::clone(kept.here()?);
+    drop(kept);
     let through = fs.hand_over_passthrough();
     drop(fs);
     let vfs: Vfs = alone(vfs)?;

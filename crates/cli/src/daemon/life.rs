@@ -12,10 +12,9 @@ use std::{
 use forebay_fuse::{Transport, UnmountError, uring_advice};
 use forebay_mount::{Stats, VolumeFs};
 use forebay_vfs::Vfs;
-use forebay_volume::Volume;
 use serde::Serialize;
 
-use crate::{control::Left, passthrough::Passthrough};
+use crate::{control::Left, daemon::kept::Kept, passthrough::Passthrough};
 
 /// How the kernel caches what the mount tells it, so that a do-nothing file system can be mounted on the same terms.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -86,7 +85,7 @@ struct State {
 /// Shared by all threads of the process.
 #[derive(Debug)]
 pub(crate) struct Life {
-    pub(crate) volume: Arc<Volume>,
+    pub(crate) kept: Kept,
     pub(crate) vfs: Arc<Vfs>,
     pub(crate) fs: Arc<VolumeFs>,
     pub(crate) passthrough: Passthrough,
@@ -103,9 +102,9 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    pub(crate) fn new(fs: &Arc<VolumeFs>, mountpoint: PathBuf, terms: Terms) -> Life {
+    pub(crate) fn new(fs: &Arc<VolumeFs>, kept: Kept, mountpoint: PathBuf, terms: Terms) -> Life {
         Life {
-            volume: Arc::clone(fs.vfs().volume()),
+            kept,
             vfs: Arc::clone(fs.vfs()),
             fs: Arc::clone(fs),
             passthrough: Passthrough::Off("not asked for".to_owned()),

@@ -1,75 +1,48 @@
-//! Prometheus metrics over HTTP/1.1: `GET /metrics`, one request a connection.
+//! Prometheus metrics of a mount.
 
-use std::{
-    fmt::Write as _,
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{fmt::Write as _, net::TcpListener, sync::Arc};
 
 use forebay_object::Operation;
+use forebay_volume::Volume;
 
 use crate::{
     daemon::{life::Life, lives::Lives},
     error::CliError,
+    http,
 };
 
-const REQUEST_MAX: u64 = 16 << 10;
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Starts to serve. One connection at a time: a scrape is short.
+/// Starts to serve.
 pub(crate) fn serve(lives: &Arc<Lives>, listener: TcpListener) -> Result<(), CliError> {
     let serving = Arc::clone(lives);
-    let thread = thread::Builder::new().name("fb-metrics".to_owned()).spawn(move || {
-        for stream in listener.incoming().filter_map(Result::ok) {
-            // Between two lives there is nothing to tell: the next scrape will find it.
-            let Some(life) = serving.current() else { continue };
-            if let Err(error) = answer(&life, &stream) {
-                tracing::debug!("metrics: {error}");
-            }
-        }
-    });
-    thread.map(drop).map_err(CliError::io("start a thread for metrics of", &lives.settings.mountpoint))
-}
-
-fn answer(life: &Life, mut stream: &TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.take(REQUEST_MAX)).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    for line in lines {
-        if line?.is_empty() {
-            break;
-        }
-    }
-    let mut words = request.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let path = target.split('?').next().unwrap_or_default();
-    let (status, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", text(life)),
-        ("GET" | "HEAD", _) => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    if method != "HEAD" {
-        stream.write_all(body.as_bytes())?;
-    }
-    stream.flush()
+    // Between two lives there is nothing to tell: the next scrape will find it.
+    let serving = http::serve_metrics(listener, move || serving.current().map(|life| text(&life)));
+    serving.map_err(CliError::io("start a thread for metrics of", &lives.settings.mountpoint))
 }
 
 /// All metrics in Prometheus' text format.
 fn text(life: &Life) -> String {
     let mut text = life.stats.prometheus();
-    let status = life.volume.status();
-    let gauges: [(&str, &str, u64); 14] = [
+    gauges(
+        &mut text,
+        &[
+            ("dirty_bytes", "Raw bytes in use that the store does not have yet.", life.kept.dirty_bytes()),
+            ("open_handles", "Open files and directories.", life.vfs.open_handles()),
+            ("uptime_seconds", "Seconds since the mount.", life.began.elapsed().as_secs()),
+        ],
+    );
+    if let Some(volume) = life.kept.volume() {
+        held(volume, &mut text);
+        assembled(life, volume, &mut text);
+        store(volume, &mut text);
+    }
+    text
+}
+
+/// What a volume on this machine holds.
+fn held(volume: &Volume, text: &mut String) {
+    let status = volume.status();
+    let all = [
         ("live_bytes", "Raw bytes in use.", status.live_bytes),
-        ("dirty_bytes", "Raw bytes in use that the store does not have yet.", status.dirty_bytes),
         ("journal_bytes", "Raw bytes in use in the journal.", status.journal_bytes),
         ("segments", "Segments.", status.segments),
         ("dirty_segments", "Segments that the store does not have yet.", status.dirty_segments),
@@ -84,23 +57,22 @@ fn text(life: &Life) -> String {
         ),
         ("uncleaned_files", "Files with deleted data that is still to be removed.", status.uncleaned_files),
         ("troubles", "Kinds of background work that fail.", status.troubles.len() as u64),
-        ("open_handles", "Open files and directories.", life.vfs.open_handles()),
-        ("uptime_seconds", "Seconds since the mount.", life.began.elapsed().as_secs()),
     ];
+    gauges(text, &all);
+}
+
+fn gauges(text: &mut String, gauges: &[(&str, &str, u64)]) {
     for (name, help, value) in gauges {
         let _ = writeln!(
             text,
             "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name} {value}"
         );
     }
-    assembled(life, &mut text);
-    store(life, &mut text);
-    text
 }
 
 /// Files that the kernel reads by itself.
-fn assembled(life: &Life, text: &mut String) {
-    let Some((through, assembled)) = life.fs.passthrough().zip(life.volume.assembled_status()) else {
+fn assembled(life: &Life, volume: &Volume, text: &mut String) {
+    let Some((through, assembled)) = life.fs.passthrough().zip(volume.assembled_status()) else {
         return;
     };
     for (name, kind, help, value) in [
@@ -118,8 +90,8 @@ fn assembled(life: &Life, text: &mut String) {
     }
 }
 
-fn store(life: &Life, text: &mut String) {
-    let counters = life.volume.store().counters();
+fn store(volume: &Volume, text: &mut String) {
+    let counters = volume.store().counters();
     let counts: Vec<_> = Operation::ALL.iter().map(|operation| counters.operation(*operation)).collect();
     let counter = |text: &mut String,
                    name: &str,

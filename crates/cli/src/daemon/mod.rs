@@ -5,7 +5,9 @@
 //! drained, then closed, and only then do those who asked for the end get their answer.
 
 mod control;
+mod end;
 mod handover;
+mod kept;
 mod life;
 mod lives;
 mod message;
@@ -16,6 +18,7 @@ mod serve;
 mod service;
 mod settings;
 mod settle;
+mod shared;
 mod signals;
 mod takeover;
 
@@ -24,4 +27,5 @@ pub(crate) use preflight::{Setup, check, check_takeover};
 pub(crate) use report::{Reported, Reporter};
 pub(crate) use serve::{serve, take_over};
 pub(crate) use settle::settle;
+pub(crate) use shared::{SharedSetup, check_shared, serve_shared};
 pub(crate) use takeover::settings;

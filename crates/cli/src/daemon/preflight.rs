@@ -25,8 +25,8 @@ use crate::{
 };
 
 const DEVICE: &str = "/dev/fuse";
-const CACHE_SIZE_DEFAULT: ByteSize = ByteSize(10 << 30);
-const CACHE_SIZE_MIN: ByteSize = ByteSize(16 << 20);
+pub(super) const CACHE_SIZE_DEFAULT: ByteSize = ByteSize(10 << 30);
+pub(super) const CACHE_SIZE_MIN: ByteSize = ByteSize(16 << 20);
 /// The bit of CAP_SYS_ADMIN in a set of capabilities.
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -53,11 +53,7 @@ pub(crate) struct Setup {
 pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
     let flags = MountFlags::parse(&args.options).map_err(CliError::Usage)?;
     let cache_size = args.cache_size.or(flags.cache_size).unwrap_or(CACHE_SIZE_DEFAULT);
-    if cache_size < CACHE_SIZE_MIN {
-        let message =
-            format!("a cache of {} bytes is too small: give at least 16MiB (--cache-size)", cache_size.0);
-        return Err(CliError::Usage(message));
-    }
+    enough_cache(cache_size)?;
     let (Some(named), place) = args.named() else {
         let message = "one of <VOLUME> <MOUNTPOINT> is missing; `forebay mount --help` tells more";
         return Err(CliError::Usage(message.to_owned()));
@@ -108,6 +104,17 @@ pub(crate) fn check_takeover(args: &MountArgs) -> Result<Setup, CliError> {
     })
 }
 
+/// Refuses a cache that is too small to be of use.
+pub(super) fn enough_cache(size: ByteSize) -> Result<(), CliError> {
+    match size < CACHE_SIZE_MIN {
+        true => Err(CliError::Usage(format!(
+            "a cache of {} bytes is too small: give at least 16MiB (--cache-size)",
+            size.0
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// What the kernel may read by itself.
 fn passthrough(
     args: &MountArgs,
@@ -125,12 +132,12 @@ fn passthrough(
     Passthrough::new(&wish, config, forebay_fuse::may_pass_through())
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     std::path::absolute(path).map_err(CliError::io("find", path))
 }
 
 /// The mount point: there, a directory, and not in use by another file system of this kind.
-fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
+pub(super) fn mount_point(path: &Path) -> Result<PathBuf, CliError> {
     let failed = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => MountError::NoMountPoint(path.to_owned()),
         Some(Errno::NOTDIR) => MountError::NotADirectory(path.to_owned()),
@@ -164,7 +171,7 @@ fn has_died(mountpoint: &Path) -> io::Result<bool> {
 }
 
 /// The kernel's device is there, and this process may mount.
-fn may_mount(mountpoint: &Path) -> Result<(), CliError> {
+pub(super) fn may_mount(mountpoint: &Path) -> Result<(), CliError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoDevice.into());
     }
@@ -230,7 +237,7 @@ fn apart(mountpoint: &Path, volume: &Path, needed: &[(&str, PathBuf)]) -> Result
     }
 }
 
-fn usable_cache(dir: &Path) -> Result<(), CliError> {
+pub(super) fn usable_cache(dir: &Path) -> Result<(), CliError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(CliError::io("make the cache directory", dir))?;
     rustix::fs::access(dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)

@@ -3,10 +3,7 @@
 use std::{
     net::TcpListener,
     process::ExitCode,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -19,16 +16,18 @@ use forebay_fuse::{
 };
 use forebay_mount::{PassthroughHandover, VolumeFs};
 use forebay_types::Ino;
-use forebay_vfs::{Handover, LockKeeper, Vfs, VfsOptions};
+use forebay_vfs::{Files, Handover, LockKeeper, Vfs, VfsOptions};
 use forebay_volume::{ASSEMBLED_MIN, OpenOptions, Volume, VolumeError};
 use rustix::process::geteuid;
 
 use crate::{
-    control::Left,
+    control::socket_name,
     daemon::{
         Reporter, Setup, control,
+        end::finish,
         handover::{self, Back, Given},
-        life::{Life, Phase, Terms, Way},
+        kept::Kept,
+        life::{Life, Terms, Way},
         lives::Lives,
         metrics, service,
         settings::Settings,
@@ -38,17 +37,12 @@ use crate::{
     error::CliError,
     holder::patiently,
     mounts::Mounted,
-    size::human,
 };
 
 /// The mount's read-ahead: a cold sequential read asks for whole requests, four at a time, so that the store and all processors have work.
 const READ_AHEAD_KB: u32 = 4096;
-/// How long those who asked for the end may take to hear of it.
-const TELL_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a process that did not take over may keep the volume.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(30);
-/// How often the log says how far the last drain is.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Mounts, serves until unmounted, drains and closes.
 pub(crate) fn serve(
@@ -72,8 +66,15 @@ pub(crate) fn take_over(
 fn begun(begun: Result<Begun, CliError>, reporter: Reporter) -> Result<ExitCode, CliError> {
     match begun {
         Ok(begun) => begun.run(reporter),
-        Err(error) if reporter.is_log() => Err(error),
-        Err(error) => {
+        Err(error) => not_begun(error, reporter),
+    }
+}
+
+/// Tells who waits why there is no mount.
+pub(super) fn not_begun(error: CliError, reporter: Reporter) -> Result<ExitCode, CliError> {
+    match error {
+        error if reporter.is_log() => Err(error),
+        error => {
             tracing::error!("{error}");
             let code = error.exit_code();
             reporter.failed(&error);
@@ -83,7 +84,7 @@ fn begun(begun: Result<Begun, CliError>, reporter: Reporter) -> Result<ExitCode,
 }
 
 /// What serves.
-enum Line {
+pub(super) enum Line {
     New(Session),
     Paused(Paused),
 }
@@ -120,15 +121,15 @@ fn begin(setup: Setup, log: Option<std::path::PathBuf>, reporter: &Reporter) -> 
     let metrics = setup.metrics.map(bind).transpose()?;
     let volume = open(&setup, Vec::new(), true)?;
     let options = vfs_options(&setup, &volume);
-    let vfs = Arc::new(Vfs::new(volume, options));
-    let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
+    let vfs = Arc::new(Vfs::new(Arc::clone(&volume) as Arc<dyn Files>, options));
+    let (fs, life) = live(&setup, vfs, volume, log.clone(), metrics.as_ref());
     let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
-    let socket = control::listen(&lives, &setup.config)?;
+    let socket = control::listen(&lives, &socket_name(&setup.volume, &setup.config))?;
     listen_to_metrics(&lives, metrics.as_ref())?;
     let session = match forebay_fuse::mount(&setup.mountpoint, &mount_options(&setup)) {
         Ok(session) => session,
         Err(error) => {
-            life.volume.close()?;
+            life.kept.close()?;
             socket.remove();
             return Err(error.into());
         }
@@ -144,14 +145,15 @@ fn begin_taken(
     log: Option<std::path::PathBuf>,
     reporter: &Reporter,
 ) -> Result<Begun, CliError> {
-    let Go { paused, vfs, through, metrics, pause } = takeover::take(&setup, mounted)?.wait_for_go()?;
+    let Go { paused, vfs, volume, through, metrics, pause } =
+        takeover::take(&setup, mounted)?.wait_for_go()?;
     // From here on nobody else serves.
-    let (fs, life) = live(&setup, vfs, log.clone(), metrics.as_ref());
+    let (fs, life) = live(&setup, vfs, volume, log.clone(), metrics.as_ref());
     take_files_over(&fs, &paused, through);
     let lives = Lives::new(Arc::clone(&life), Settings::of(&setup, log));
-    let socket = control::listen(&lives, &setup.config)?;
+    let socket = control::listen(&lives, &socket_name(&setup.volume, &setup.config))?;
     listen_to_metrics(&lives, metrics.as_ref())?;
-    life.volume.resume()?;
+    life.kept.here()?.resume()?;
     drop(life);
     signals::listen(&lives, reporter.is_log())?;
     Ok(Begun { setup, line: Line::Paused(paused), fs, lives, socket, metrics, pause: Some(pause) })
@@ -169,18 +171,20 @@ fn take_files_over(fs: &VolumeFs, paused: &Paused, through: Option<PassthroughHa
 fn live(
     setup: &Setup,
     vfs: Arc<Vfs>,
+    volume: Arc<Volume>,
     log: Option<std::path::PathBuf>,
     metrics: Option<&TcpListener>,
 ) -> (Arc<VolumeFs>, Arc<Life>) {
-    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
-    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
+    let served = VolumeFs::new(vfs, Some(Arc::clone(&volume)));
+    let fs = Arc::new(served.with_lifetimes(setup.flags.lifetimes));
+    let mut life = Life::new(&fs, Kept::Here(volume), setup.mountpoint.clone(), terms(&fs));
     life.log = log;
     life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
     (fs, Arc::new(life))
 }
 
-fn listen_to_metrics(lives: &Arc<Lives>, listener: Option<&TcpListener>) -> Result<(), CliError> {
+pub(super) fn listen_to_metrics(lives: &Arc<Lives>, listener: Option<&TcpListener>) -> Result<(), CliError> {
     let Some(listener) = listener else { return Ok(()) };
     let own = listener
         .try_clone()
@@ -188,7 +192,7 @@ fn listen_to_metrics(lives: &Arc<Lives>, listener: Option<&TcpListener>) -> Resu
     metrics::serve(lives, own)
 }
 
-fn bind(addr: std::net::SocketAddr) -> Result<TcpListener, CliError> {
+pub(super) fn bind(addr: std::net::SocketAddr) -> Result<TcpListener, CliError> {
     TcpListener::bind(addr).map_err(|error| {
         CliError::Told(format!("cannot serve metrics on {addr}: {error}; choose another address"))
     })
@@ -233,7 +237,7 @@ pub(super) fn open(setup: &Setup, in_use: Vec<Ino>, background: bool) -> Result<
 }
 
 /// How the kernel is told to cache, asked of the file system itself.
-fn terms(fs: &VolumeFs) -> Terms {
+pub(super) fn terms(fs: &VolumeFs) -> Terms {
     let offer =
         KernelOffer { minor: 45, max_readahead: u32::MAX, capabilities: Capabilities::from_bits(u64::MAX) };
     let asker = Request { unique: 0, uid: 0, gid: 0, pid: 0, supplementary_group: None };
@@ -259,7 +263,8 @@ impl Begun {
         let mut reporter = Some(reporter);
         loop {
             let Begun { setup, line, fs, lives, socket, metrics, pause } = self;
-            let ended = run(line, fs, &lives, &setup, pause, reporter.take());
+            let transport = setup.flags.transport.into();
+            let ended = run(line, fs, &lives, transport, pause, reporter.take());
             let paused = match ended {
                 Ok(Ended::Paused(paused)) => *paused,
                 ended => {
@@ -289,10 +294,11 @@ fn go_on(
     let Back { paused, state, through, stats, began } = back;
     let volume = reopen(setup, &state)?;
     let options = vfs_options(setup, &volume);
-    let vfs = Arc::new(Vfs::take_over(volume, options, state));
-    let fs = Arc::new(VolumeFs::new(vfs).with_lifetimes(setup.flags.lifetimes));
+    let vfs = Arc::new(Vfs::take_over(Arc::clone(&volume) as Arc<dyn Files>, options, state));
+    let served = VolumeFs::new(vfs, Some(Arc::clone(&volume)));
+    let fs = Arc::new(served.with_lifetimes(setup.flags.lifetimes));
     take_files_over(&fs, &paused, through);
-    let mut life = Life::new(&fs, setup.mountpoint.clone(), terms(&fs));
+    let mut life = Life::new(&fs, Kept::Here(volume), setup.mountpoint.clone(), terms(&fs));
     life.log = lives.settings.log.clone();
     life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.and_then(|listener| listener.local_addr().ok());
@@ -317,20 +323,19 @@ fn reopen(setup: &Setup, state: &Handover) -> Result<Arc<Volume>, CliError> {
 }
 
 /// Serves until unmounted or paused. Reports when it is served, or why it is not.
-fn run(
+pub(super) fn run(
     line: Line,
     fs: Arc<VolumeFs>,
     lives: &Arc<Lives>,
-    setup: &Setup,
+    transport: Transport,
     pause: Option<PauseClock>,
     reporter: Option<Reporter>,
 ) -> Result<Ended, CliError> {
-    let transport: Transport = setup.flags.transport.into();
+    let life = lives.current().ok_or_else(|| CliError::Told("there is nothing to serve".to_owned()))?;
     let notifier = line.session().notifier();
     fs.connect(line.session().backing_files(), notifier.clone());
-    fs.tell_accesses_by(notifier).map_err(CliError::io("start a thread for", &setup.mountpoint))?;
+    fs.tell_accesses_by(notifier).map_err(CliError::io("start a thread for", &life.mountpoint))?;
     lives.set_pauser(line.session().pauser());
-    let life = lives.current().ok_or_else(|| CliError::Told("there is nothing to serve".to_owned()))?;
     let reporter = Arc::new(Mutex::new(reporter));
     let take =
         |reporter: &Mutex<Option<Reporter>>| reporter.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -344,7 +349,7 @@ fn run(
     fs.when_started(move |agreed| {
         let over_uring = agreed.capabilities.contains(Capabilities::OVER_IO_URING);
         let way = life.transport.get_or_init(|| Way::new(over_uring, transport));
-        let (volume, place) = (life.volume.paths().root.display(), life.mountpoint.display());
+        let (volume, place) = (life.kept.name(), life.mountpoint.display());
         let Some(reporter) = take(&waiting) else { return };
         match pause {
             None => {
@@ -371,59 +376,4 @@ fn run(
         Err(SessionError::EndedEarly(_)) => Ok(Ended::Unmounted),
         result => Ok(result?),
     }
-}
-
-/// Brings the store up to date, closes the volume, and lets those who wait know.
-fn finish(life: &Arc<Life>) -> ExitCode {
-    tracing::info!("unmounted");
-    life.enter(Phase::Closing);
-    let mut left = Left::default();
-    if !life.no_drain() && !life.volume.read_only() {
-        left.error = drain(life);
-    }
-    if let Err(error) = life.volume.close() {
-        tracing::error!("closing: {error}");
-        left.close_error = Some(error.to_string());
-    }
-    left.dirty_bytes = life.volume.dirty_bytes();
-    if left.dirty_bytes > 0 {
-        let bytes = left.dirty_bytes;
-        tracing::warn!(
-            "{bytes} bytes are not in the store; they are durable here and stored after the next mount"
-        );
-    }
-    tracing::info!("closed");
-    let code = if left.close_error.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    life.enter(Phase::Closed(left));
-    life.told(TELL_PATIENCE);
-    code
-}
-
-/// Drains until it is done, fails, or somebody is in a hurry. Gives the failure.
-fn drain(life: &Arc<Life>) -> Option<String> {
-    let outcome: Arc<(AtomicBool, Mutex<Option<String>>)> = Arc::default();
-    let (worker_life, worker_outcome) = (Arc::clone(life), Arc::clone(&outcome));
-    let worker = thread::Builder::new().name("fb-drain".to_owned()).spawn(move || {
-        if let Err(error) = worker_life.volume.drain(&mut |_| {}) {
-            tracing::error!("drain: {error}");
-            *worker_outcome.1.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
-        }
-        worker_outcome.0.store(true, Ordering::Release);
-        worker_life.nudge();
-    });
-    match worker {
-        Ok(worker) => {
-            let mut told = Instant::now();
-            let finished = || {
-                if told.elapsed() >= TELL_EVERY {
-                    told = Instant::now();
-                    tracing::info!("storing: {} to go", human(life.volume.dirty_bytes()));
-                }
-                outcome.0.load(Ordering::Acquire) || worker.is_finished()
-            };
-            life.finished_or_hurried(finished);
-        }
-        Err(error) => return Some(error.to_string()),
-    }
-    outcome.1.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

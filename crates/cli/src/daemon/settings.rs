@@ -4,7 +4,11 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{args::MountArgs, daemon::Setup, size::ByteSize};
+use crate::{
+    args::MountArgs,
+    daemon::{Setup, SharedSetup},
+    size::ByteSize,
+};
 
 /// All that a mount was started with. Paths are absolute.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -41,6 +45,21 @@ impl Settings {
         }
     }
 
+    /// Of a mount of a shared volume, which is not taken over.
+    pub(crate) fn of_shared(setup: &SharedSetup, log: Option<PathBuf>) -> Settings {
+        Settings {
+            volume: setup.source(),
+            mountpoint: setup.mountpoint.clone(),
+            options: setup.lists.clone(),
+            cache_dir: setup.options.cache_dir.clone(),
+            cache_size: setup.options.cache_size,
+            passthrough_size: 0,
+            metrics: setup.metrics,
+            log,
+            environment: Vec::new(),
+        }
+    }
+
     /// The arguments of `forebay mount` that say the same.
     pub(crate) fn args(&self, foreground: bool) -> MountArgs {
         MountArgs {
@@ -56,6 +75,7 @@ impl Settings {
             log: self.log.clone(),
             takeover: true,
             detached: !foreground,
+            ..MountArgs::default()
         }
     }
 }

@@ -65,7 +65,7 @@ fn end(life: &Life) {
     if let Err(error) = unmount(&life.mountpoint, true) {
         tracing::error!("{error}");
     }
-    if let Err(error) = life.volume.drain(&mut |_| {}) {
+    if let Err(error) = life.kept.drain() {
         tracing::error!("not everything is in the store: {error}");
     }
 }
@@ -83,9 +83,9 @@ fn leave(life: &Life) -> ! {
     {
         tracing::error!("{error}");
     }
-    tracing::info!(
-        "{} bytes are not in the store; they are stored after the next mount",
-        life.volume.dirty_bytes()
-    );
+    let left = life.kept.dirty_bytes();
+    if left > 0 {
+        tracing::info!("{}", life.kept.fate(left));
+    }
     std::process::exit(i32::from(synced.is_err()))
 }

@@ -14,7 +14,8 @@ use std::{
 
 use forebay_fuse::Paused;
 use forebay_mount::PassthroughHandover;
-use forebay_vfs::{Handover, Vfs};
+use forebay_vfs::{Files, Handover, Vfs};
+use forebay_volume::Volume;
 use serde_json::Value;
 
 use crate::{
@@ -37,6 +38,7 @@ const STEP_PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Taken {
     pub(super) paused: Paused,
     pub(super) vfs: Arc<Vfs>,
+    pub(super) volume: Arc<Volume>,
     pub(super) through: Option<PassthroughHandover>,
     pub(super) metrics: Option<TcpListener>,
     stream: UnixStream,
@@ -140,9 +142,9 @@ fn begin(setup: &Setup, state: State, stream: &UnixStream) -> Result<Taken, CliE
     };
     may_die("new-opened");
     let options = vfs_options(setup, &volume);
-    let vfs = Arc::new(Vfs::take_over(volume, options, handover));
+    let vfs = Arc::new(Vfs::take_over(Arc::clone(&volume) as Arc<dyn Files>, options, handover));
     let stream = stream.try_clone().map_err(told)?;
-    Ok(Taken { paused, vfs, through, metrics: metrics.map(TcpListener::from), stream, paused_ns })
+    Ok(Taken { paused, vfs, volume, through, metrics: metrics.map(TcpListener::from), stream, paused_ns })
 }
 
 impl Taken {
@@ -162,8 +164,8 @@ impl Taken {
                 // Said before anything is served: if it is not heard, nothing was.
                 let _ = say(&self.stream, "taken");
                 may_die("new-taken");
-                let Taken { paused, vfs, through, metrics, paused_ns, .. } = self;
-                Ok(Go { paused, vfs, through, metrics, pause: PauseClock(paused_ns) })
+                let Taken { paused, vfs, volume, through, metrics, paused_ns, .. } = self;
+                Ok(Go { paused, vfs, volume, through, metrics, pause: PauseClock(paused_ns) })
             }
             _ => {
                 self.paused.release();
@@ -177,6 +179,7 @@ impl Taken {
 pub(super) struct Go {
     pub(super) paused: Paused,
     pub(super) vfs: Arc<Vfs>,
+    pub(super) volume: Arc<Volume>,
     pub(super) through: Option<PassthroughHandover>,
     pub(super) metrics: Option<TcpListener>,
     /// Since when nobody serves.

@@ -41,7 +41,7 @@ impl Bed {
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.stdin(Stdio::null()).current_dir(self.dir.path());
-        for name in ["FOREBAY_LOG", "RUST_LOG", "FOREBAY_SKIP_SYNC"] {
+        for name in ["FOREBAY_LOG", "RUST_LOG", "FOREBAY_SKIP_SYNC", "FOREBAY_META", "FOREBAY_ENGINE"] {
             command.env_remove(name);
         }
         command

@@ -1,0 +1,124 @@
+//! Asking metadata servers, for the commands that administer.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use forebay_protocol::{Kind, Message, Refusal};
+use forebay_rpc::{
+    Address, CertificateFiles, Client, ClientConfig, Credentials, Security,
+    connection::{CallError, Outgoing},
+    wire::{Code, Refusal as WireRefusal},
+};
+
+use crate::{
+    args::{ServersArgs, TlsArgs},
+    error::CliError,
+};
+
+/// How long it may take until a server is connected.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take, in milliseconds: making a volume tries its store out.
+const ANSWER_MS: u32 = 120_000;
+/// How long a volume may have no owner until that is said.
+const OWNERLESS: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How connections are protected, as the flags say.
+pub(crate) fn security(tls: &TlsArgs) -> Result<Security, CliError> {
+    let (Some(authority), Some(certificate), Some(key)) = (&tls.tls_ca, &tls.tls_cert, &tls.tls_key) else {
+        return Ok(Security::Insecure);
+    };
+    let files =
+        CertificateFiles { authority: authority.clone(), certificate: certificate.clone(), key: key.clone() };
+    Ok(Security::Tls(Credentials::load(files).map_err(|error| CliError::Told(error.to_string()))?))
+}
+
+/// The metadata servers that a command asks.
+pub(crate) struct Servers {
+    addresses: Vec<Address>,
+    security: Security,
+}
+
+impl Servers {
+    pub(crate) fn of(args: &ServersArgs) -> Result<Servers, CliError> {
+        Ok(Servers { addresses: args.meta.clone(), security: security(&args.tls)? })
+    }
+
+    /// Asks one of the servers, and the one that it names if that is another.
+    pub(crate) fn ask<T: Message>(&self, kind: Kind, body: Vec<u8>) -> Result<T, CliError> {
+        let began = Instant::now();
+        let mut addresses = self.addresses.clone();
+        loop {
+            let error = match self.ask_at(&addresses, kind, &body)? {
+                Ok(body) => {
+                    return T::decode(&body).map_err(|error| {
+                        CliError::Told(format!("the server's answer cannot be read: {error}"))
+                    });
+                }
+                Err(error) => error,
+            };
+            match error {
+                CallError::Refused(refusal)
+                    if matches!(refusal.code, Code::NOT_OWNER | Code::BUSY)
+                        && began.elapsed() < OWNERLESS =>
+                {
+                    addresses = match refusal.redirect.parse() {
+                        Ok(address) => vec![address],
+                        Err(_) => self.addresses.clone(),
+                    };
+                    std::thread::sleep(LOOK_EVERY * 10);
+                }
+                error => return Err(CliError::Told(told(&error))),
+            }
+        }
+    }
+
+    fn ask_at(
+        &self,
+        addresses: &[Address],
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Result<Bytes, CallError>, CliError> {
+        let names: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        let names = names.join(", ");
+        let config = ClientConfig::new(addresses.to_vec(), self.security.clone());
+        let client = Client::start(config, None)
+            .map_err(|error| CliError::Told(format!("there can be no thread to ask a server: {error}")))?;
+        let until = Instant::now() + CONNECT;
+        while let Some(why) = client.down() {
+            if Instant::now() >= until {
+                return Err(CliError::Told(format!(
+                    "no metadata server answers at {names}: {why}; is `forebay meta` running there?"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let request = Outgoing {
+            kind: kind as u16,
+            body: body.to_vec().into(),
+            bulk: Bytes::new(),
+            deadline_ms: ANSWER_MS,
+            reply_max: 1 << 20,
+        };
+        Ok(client.call_blocking(request).map(|reply| reply.body))
+    }
+}
+
+/// What a refusal says, in a line.
+fn told(error: &CallError) -> String {
+    match error {
+        CallError::Refused(WireRefusal { code, detail, .. }) if *code == Code(Kind::REFUSED) => {
+            match Refusal::decode(detail) {
+                Ok(Refusal::NoVolume(name)) => {
+                    format!("there is no volume '{name}': `forebay volume list` shows those that there are")
+                }
+                Ok(refusal) => refusal.to_string(),
+                Err(_) => error.to_string(),
+            }
+        }
+        CallError::Refused(refusal) if refusal.code == Code::NOT_OWNER => {
+            "no server owns the volume now: `forebay meta status` shows which servers there are; try again in some seconds".to_owned()
+        }
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,189 @@
+//! `forebay volume`
+
+use std::process::ExitCode;
+
+use forebay_protocol::{Kind, Message, VolumeInfo, VolumeRequest, VolumeSet};
+use forebay_types::{Timespec, VolumeId};
+use serde_json::{Value, json};
+
+use super::servers::Servers;
+use crate::{
+    args::{
+        ServersArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeListArgs,
+        VolumeSetArgs, VolumeShowArgs,
+    },
+    duration::stamp,
+    error::CliError,
+    logging, output,
+    progress::Waiting,
+    size::human,
+    table::table,
+};
+
+pub(crate) fn run(args: &VolumeArgs) -> Result<ExitCode, CliError> {
+    logging::start_command();
+    match &args.command {
+        VolumeCommand::Create(args) => create(args),
+        VolumeCommand::List(args) => list(args),
+        VolumeCommand::Show(args) => show(args),
+        VolumeCommand::Set(args) => set(args),
+        VolumeCommand::Delete(args) => delete(args),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+fn ask(servers: &ServersArgs, request: &VolumeRequest) -> Result<Vec<VolumeInfo>, CliError> {
+    Servers::of(servers)?.ask(Kind::Volumes, request.encode())
+}
+
+/// Asks for something that is answered by one volume.
+fn ask_one(servers: &ServersArgs, request: &VolumeRequest) -> Result<VolumeInfo, CliError> {
+    let none = || CliError::Told("the server's answer names no volume".to_owned());
+    ask(servers, request)?.pop().ok_or_else(none)
+}
+
+fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
+    let wanted = VolumeInfo {
+        name: args.name.clone(),
+        id: VolumeId([0; 16]),
+        store: args.store.to_string(),
+        endpoint: args.endpoint.clone(),
+        region: args.region.clone(),
+        block_size: u32::try_from(args.block_size.0).unwrap_or(u32::MAX),
+        compression: args.compression,
+        created: Timespec::default(),
+        limit: args.limit.map(|limit| limit.0),
+        generation: 0,
+    };
+    let waiting = Waiting::begin("trying out the store".to_owned());
+    let made = ask_one(&args.servers, &VolumeRequest::Create(wanted));
+    drop(waiting);
+    let made = made?;
+    if args.json {
+        output::line(&format_args!("{:#}", as_json(&made)));
+        return Ok(());
+    }
+    output::line(&format_args!("created the shared volume '{}'", made.name));
+    output::line(&format_args!("  data rests in {}", made.store));
+    output::line(&format_args!(
+        "  blocks of {}, compression {}, {}",
+        human(u64::from(made.block_size)),
+        made.compression,
+        match made.limit {
+            Some(limit) => format!("at most {}", human(limit)),
+            None => "no limit".to_owned(),
+        }
+    ));
+    output::line(&"  fsync returns when the store has the data and the servers know of it");
+    let meta = args.servers.meta.first().map_or_else(String::new, ToString::to_string);
+    output::line(&format_args!("let machines use it: forebay token create {} --meta {meta}", made.name));
+    output::line(&format_args!("mount it: forebay mount forebay://{meta}/{} MOUNTPOINT", made.name));
+    Ok(())
+}
+
+fn list(args: &VolumeListArgs) -> Result<(), CliError> {
+    let all = ask(&args.servers, &VolumeRequest::List)?;
+    if args.json {
+        let all: Vec<Value> = all.iter().map(as_json).collect();
+        output::line(&format_args!("{:#}", Value::Array(all)));
+    } else if all.is_empty() {
+        output::line(&"there are no volumes: `forebay volume create` makes one");
+    } else {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|volume| {
+                [
+                    volume.name.clone(),
+                    volume.store.clone(),
+                    human(u64::from(volume.block_size)),
+                    volume.compression.to_string(),
+                    volume.limit.map_or_else(|| "none".to_owned(), human),
+                    stamp(volume.created.secs),
+                ]
+            })
+            .collect();
+        let titles = ["NAME", "STORE", "BLOCK", "COMPRESSION", "LIMIT", "CREATED (UTC)"];
+        output::out(&table(titles, &rows));
+    }
+    Ok(())
+}
+
+fn show(args: &VolumeShowArgs) -> Result<(), CliError> {
+    let volume = ask_one(&args.servers, &VolumeRequest::Show(args.name.clone()))?;
+    tell(&volume, args.json);
+    Ok(())
+}
+
+fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
+    let set = VolumeSet {
+        compression: args.compression,
+        limit: args.limit.clone().map(|limit| limit.0.map(|size| size.0)),
+        endpoint: args.endpoint.clone().map(|endpoint| endpoint.0),
+    };
+    if set == VolumeSet::default() {
+        return Err(CliError::Usage(
+            "nothing is to be changed: give --compression, --limit or --endpoint".to_owned(),
+        ));
+    }
+    let volume = ask_one(&args.servers, &VolumeRequest::Set(args.name.clone(), set))?;
+    tell(&volume, args.json);
+    Ok(())
+}
+
+fn delete(args: &VolumeDeleteArgs) -> Result<(), CliError> {
+    if !args.yes {
+        return Err(CliError::Usage(format!(
+            "the files of '{}' could not be had back: add --yes if that is meant",
+            args.name
+        )));
+    }
+    let waiting = Waiting::begin("deleting".to_owned());
+    let gone = ask_one(&args.servers, &VolumeRequest::Delete(args.name.clone(), args.objects));
+    drop(waiting);
+    let gone = gone?;
+    output::line(&format_args!("deleted the volume '{}'", gone.name));
+    if !args.objects {
+        output::line(&format_args!("  its objects are still in {}", gone.store));
+    }
+    Ok(())
+}
+
+fn tell(volume: &VolumeInfo, json: bool) {
+    if json {
+        return output::line(&format_args!("{:#}", as_json(volume)));
+    }
+    let rows = [
+        ("volume", Some(volume.name.clone())),
+        ("id", Some(volume.id.to_string())),
+        ("store", Some(volume.store.clone())),
+        ("endpoint", volume.endpoint.clone()),
+        ("region", volume.region.clone()),
+        (
+            "kind",
+            Some(format!(
+                "{} blocks, compression {}",
+                human(u64::from(volume.block_size)),
+                volume.compression
+            )),
+        ),
+        ("limit", Some(volume.limit.map_or_else(|| "none".to_owned(), human))),
+        ("created", Some(format!("{} UTC", stamp(volume.created.secs)))),
+    ];
+    let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
+    output::out(&rows.into_iter().filter_map(line).collect::<String>());
+}
+
+fn as_json(volume: &VolumeInfo) -> Value {
+    json!({
+        "name": volume.name,
+        "id": volume.id,
+        "store": volume.store,
+        "endpoint": volume.endpoint,
+        "region": volume.region,
+        "block_size": volume.block_size,
+        "compression": volume.compression,
+        "limit": volume.limit,
+        "created": volume.created.secs,
+        "generation": volume.generation,
+    })
+}

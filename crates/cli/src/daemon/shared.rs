@@ -1,0 +1,181 @@
+//! The mount of a volume that servers keep: no volume is opened here, and nobody takes it over.
+//!
+//! Order that must hold: the session with the servers has begun before anything is mounted, and ends after the mount; the volume has the kernel's
+//! copies before the first request.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use forebay_fuse::MountOptions;
+use forebay_mount::VolumeFs;
+use forebay_vfs::{AtimeMode, LockKeeper, Vfs, VfsOptions};
+use rustix::process::geteuid;
+
+use crate::{
+    args::MountArgs,
+    control::shared_socket_name,
+    daemon::{
+        Reporter, control,
+        end::finish,
+        kept::Kept,
+        life::Life,
+        lives::Lives,
+        preflight::{CACHE_SIZE_DEFAULT, absolute, enough_cache, may_mount, mount_point, usable_cache},
+        serve::{self, Line},
+        settings::Settings,
+        signals,
+    },
+    error::CliError,
+    mount_options::MountFlags,
+    passthrough::Passthrough,
+    shared::{Opened, SharedOptions, SharedUrl, access, open_shared},
+};
+
+/// A mount of a shared volume that nothing speaks against so far. All paths are absolute.
+#[derive(Debug)]
+pub(crate) struct SharedSetup {
+    pub(crate) url: SharedUrl,
+    pub(crate) options: SharedOptions,
+    /// Free of symlinks.
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) flags: MountFlags,
+    /// The same as it was asked for.
+    pub(crate) lists: Vec<String>,
+    pub(crate) metrics: Option<SocketAddr>,
+    /// The log that was asked for.
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl SharedSetup {
+    /// What the mount table calls it.
+    pub(crate) fn source(&self) -> PathBuf {
+        self.url.to_string().into()
+    }
+
+    fn mount_options(&self) -> MountOptions {
+        let root = geteuid().is_root();
+        MountOptions {
+            fsname: self.url.to_string(),
+            subtype: "forebay".to_owned(),
+            default_permissions: true,
+            allow_other: self.flags.allow_other,
+            read_only: self.flags.read_only,
+            noatime: self.flags.atime == AtimeMode::Off,
+            nosuid: self.flags.nosuid || !root,
+            nodev: self.flags.nodev || !root,
+            noexec: self.flags.noexec,
+        }
+    }
+
+    fn vfs_options(&self) -> VfsOptions {
+        let locks = if self.flags.local_locks { LockKeeper::Kernel } else { LockKeeper::Vfs };
+        VfsOptions { atime: self.flags.atime, acls: !self.flags.noacl, locks, ..VfsOptions::default() }
+    }
+}
+
+/// Looks at everything that the mount needs. Changes nothing, but for making a cache directory that was asked for.
+pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSetup, CliError> {
+    let mut flags = MountFlags::parse(&args.options).map_err(CliError::Usage)?;
+    let wants_passthrough = args.passthrough_size.or(flags.passthrough_size).is_some_and(|size| size.0 > 0);
+    if wants_passthrough || args.passthrough_plaintext || flags.passthrough_plaintext {
+        let message =
+            format!("'{url}' is a shared volume: the kernel cannot read its files by itself (passthrough)");
+        return Err(CliError::Usage(message));
+    }
+    if flags.atime == AtimeMode::Relative {
+        // An access would be a change, for which all machines that read the file had to be asked.
+        flags.atime = AtimeMode::Off;
+    }
+    let cache_size = args.cache_size.or(flags.cache_size).unwrap_or(CACHE_SIZE_DEFAULT);
+    enough_cache(cache_size)?;
+    let access = access(args, &flags, &url)?;
+    let mountpoint = mount_point(args.named().1)?;
+    may_mount(&mountpoint)?;
+    let cache_dir = args.cache_dir.clone().or_else(|| flags.cache_dir.clone());
+    let cache_dir = cache_dir.map(|dir| absolute(&dir)).transpose()?;
+    if let Some(dir) = &cache_dir {
+        usable_cache(dir)?;
+    }
+    let log = args.log.clone().or_else(|| flags.log.clone()).map(|file| absolute(&file)).transpose()?;
+    Ok(SharedSetup {
+        options: SharedOptions {
+            access,
+            patience: flags.patience(),
+            read_only: flags.read_only,
+            cache_dir,
+            cache_size: cache_size.0,
+        },
+        url,
+        mountpoint,
+        lists: args.options.clone(),
+        metrics: args.metrics.or(flags.metrics),
+        flags,
+        log,
+    })
+}
+
+/// Begins the session, mounts, serves until unmounted, settles and ends the session.
+pub(crate) fn serve_shared(
+    setup: SharedSetup,
+    log: Option<PathBuf>,
+    reporter: Reporter,
+) -> Result<ExitCode, CliError> {
+    let begun = open_shared(&setup.url, &setup.options).and_then(|opened| begin(&setup, opened, log));
+    let begun = begun.and_then(|begun| {
+        signals::listen(&begun.lives, reporter.is_log())?;
+        Ok(begun)
+    });
+    match begun {
+        Ok(begun) => begun.run(&setup, Some(reporter)),
+        Err(error) => serve::not_begun(error, reporter),
+    }
+}
+
+struct Begun {
+    line: Line,
+    fs: Arc<VolumeFs>,
+    lives: Arc<Lives>,
+    socket: control::Socket,
+}
+
+fn begin(setup: &SharedSetup, opened: Opened, log: Option<PathBuf>) -> Result<Begun, CliError> {
+    let Opened { files, keeper } = opened;
+    let metrics = setup.metrics.map(serve::bind).transpose()?;
+    let vfs = Arc::new(Vfs::new(files, setup.vfs_options()));
+    let fs = Arc::new(VolumeFs::new(vfs, None).with_lifetimes(setup.flags.lifetimes));
+    let (url, read_only) = (setup.url.clone(), setup.options.read_only);
+    let kept = Kept::ByServers { url, keeper: Arc::clone(&keeper), read_only };
+    let mut life = Life::new(&fs, kept, setup.mountpoint.clone(), serve::terms(&fs));
+    life.log = log.clone();
+    life.passthrough = Passthrough::Off("the volume is shared".to_owned());
+    life.metrics = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+    let lives = Lives::new(Arc::new(life), Settings::of_shared(setup, log));
+    let name = shared_socket_name(&setup.source(), &setup.mountpoint);
+    let socket = control::listen(&lives, &name)?;
+    let mounted = serve::listen_to_metrics(&lives, metrics.as_ref())
+        .and_then(|()| Ok(forebay_fuse::mount(&setup.mountpoint, &setup.mount_options())?));
+    let session = match mounted {
+        Ok(session) => session,
+        Err(error) => {
+            socket.remove();
+            keeper.close().map_err(CliError::Told)?;
+            return Err(error);
+        }
+    };
+    let kernel = fs.tell_recalls_by(session.notifier());
+    keeper.serve(kernel.map_err(CliError::io("start a thread for", &setup.mountpoint))?);
+    Ok(Begun { line: Line::New(session), fs, lives, socket })
+}
+
+impl Begun {
+    /// Serves until unmounted.
+    fn run(self, setup: &SharedSetup, reporter: Option<Reporter>) -> Result<ExitCode, CliError> {
+        let Begun { line, fs, lives, socket } = self;
+        let ended = serve::run(line, fs, &lives, setup.flags.transport.into(), None, reporter);
+        let code = lives.current().map_or(ExitCode::FAILURE, |life| finish(&life));
+        socket.remove();
+        ended.map(|_| code)
+    }
+}
+
+#[cfg(test)]
+mod tests;

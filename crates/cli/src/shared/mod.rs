@@ -1,0 +1,76 @@
+//! Volumes that many machines share, as a mount gets them.
+
+mod access;
+mod open;
+mod url;
+
+use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
+
+use forebay_rpc::Security;
+use forebay_vfs::{Files, KernelCaches};
+use serde_json::Value;
+
+pub(crate) use access::access;
+pub(crate) use open::open_shared;
+pub(crate) use url::SharedUrl;
+
+/// How a shared volume is reached and used.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedOptions {
+    pub(crate) access: Access,
+    /// How long an operation waits for the servers; `None`: until they answer.
+    pub(crate) patience: Option<Duration>,
+    pub(crate) read_only: bool,
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Bytes.
+    pub(crate) cache_size: u64,
+}
+
+/// By what the servers know this machine, and this machine them.
+#[derive(Clone)]
+pub(crate) struct Access {
+    /// How connections are protected.
+    pub(crate) security: Security,
+    /// The secret of a token.
+    pub(crate) token: Option<String>,
+}
+
+impl Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access")
+            .field("security", &self.security)
+            .field("token", &self.token.is_some())
+            .finish()
+    }
+}
+
+/// A shared volume that can be mounted.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) keeper: Arc<dyn Keeper>,
+}
+
+/// What a mount asks of a shared volume besides its files.
+pub(crate) trait Keeper: Debug + Send + Sync {
+    /// Gives it the kernel's copies of the mount, before the first request. `None`: it need not tell the kernel anything.
+    fn serve(&self, kernel: Option<Arc<dyn KernelCaches>>);
+
+    /// What is to be shown of it, as an object: its servers, the session, caches.
+    fn status(&self) -> Value;
+
+    /// Bytes that were written here and that the servers do not have.
+    fn unsettled_bytes(&self) -> u64;
+
+    /// Brings all of them there.
+    ///
+    /// # Errors
+    /// Why some are not.
+    fn settle(&self) -> Result<(), String>;
+
+    /// Ends the session. What is not settled is lost.
+    ///
+    /// # Errors
+    /// It ended otherwise, or something was lost.
+    fn close(&self) -> Result<(), String>;
+}

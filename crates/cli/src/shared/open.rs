@@ -1,0 +1,71 @@
+//! From a URL to a volume that can be mounted.
+
+use std::{sync::Arc, time::Duration};
+
+use forebay_client::{ConnectOptions, Settings, SharedVolume};
+use forebay_object::StoreOptions;
+use forebay_vfs::{Files, KernelCaches};
+use serde_json::{Value, json};
+
+use super::{Keeper, Opened, SharedOptions, SharedUrl};
+use crate::error::CliError;
+
+/// How long the servers may take to answer the first time. A mount that was asked for is one that somebody waits for, so this one ends.
+const FIRST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Begins a session with whoever serves the volume.
+///
+/// # Errors
+/// Nobody answers, or they refuse.
+pub(crate) fn open_shared(url: &SharedUrl, options: &SharedOptions) -> Result<Opened, CliError> {
+    let settings = Settings {
+        token: options.access.token.clone(),
+        timeout: options.patience,
+        read_only: options.read_only,
+        ..Settings::of(&url.volume, &host_name())
+    };
+    let options = ConnectOptions {
+        addresses: url.servers.clone(),
+        security: options.access.security.clone(),
+        store: StoreOptions::default(),
+        cache: options.cache_dir.clone().map(|directory| (directory, options.cache_size)),
+        patience: FIRST_PATIENCE,
+        settings,
+    };
+    let told = |error| CliError::Told(format!("'{url}' cannot be mounted: {error}"));
+    let volume = Arc::new(SharedVolume::connect(options).map_err(told)?);
+    let files: Arc<dyn Files> = Arc::clone(&volume) as _;
+    Ok(Opened { files, keeper: Arc::new(Session(volume)) })
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A session, as the process behind a mount keeps it.
+#[derive(Debug)]
+struct Session(Arc<SharedVolume>);
+
+impl Keeper for Session {
+    fn serve(&self, kernel: Option<Arc<dyn KernelCaches>>) {
+        if let Some(kernel) = kernel {
+            self.0.set_kernel(kernel);
+        }
+    }
+
+    fn status(&self) -> Value {
+        json!({ "volume": self.0.info().name, "store": self.0.info().store, "session": self.0.session() })
+    }
+
+    fn unsettled_bytes(&self) -> u64 {
+        self.0.unsettled_bytes()
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        self.0.settle().map_err(|error| error.to_string())
+    }
+
+    fn close(&self) -> Result<(), String> {
+        self.0.close().map_err(|error| error.to_string())
+    }
+}
