@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Two mounts of one volume agree about names, attributes, contents, locks and mappings at every moment; after a remount all is as it was.
+. "$TESTS/prelude.sh"
+. "$TESTS/cluster/cluster.bash"
+start_cluster
+mount_shared one
+mount_shared two
+python3 "$TESTS/cluster/agree.py" "$SCRATCH/one" "$SCRATCH/two" 1 250 >"$SCRATCH/agree.log" 2>&1 || { cat "$SCRATCH/agree.log" >&2; exit 1; }
+same_tree "$SCRATCH/one" "$SCRATCH/two"
+manifest "$SCRATCH/one" >"$SCRATCH/before"
+umount_volume "$SCRATCH/one"
+mount_shared one
+manifest "$SCRATCH/one" | diff - "$SCRATCH/before" >&2
+end_cluster one two
+tail -n 1 "$SCRATCH/agree.log"

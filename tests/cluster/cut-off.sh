@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# A client that is stopped while its kernel goes on serves nothing old once others may change it, and its late writes are refused and told;
+# one that is killed releases what it held.
+. "$TESTS/prelude.sh"
+. "$TESTS/cluster/cluster.bash"
+
+# hold NAME: a process that has a lock and a file with bytes that nobody synced, on the first mount, until $SCRATCH/NAME.go is there; then it syncs, and says
+# what came of it in $SCRATCH/NAME.said. The shell itself has nothing open there: what it starts would close it, and wait for the mount.
+hold() {
+  python3 - "$SCRATCH/one/$1-locked" "$SCRATCH/one/$1-kept" "$SCRATCH/$1" >"$SCRATCH/$1.log" 2>&1 <<'PYTHON' &
+import fcntl, os, sys, time
+locked, kept, name = sys.argv[1:]
+lock = os.open(locked, os.O_CREAT | os.O_RDWR)
+fcntl.flock(lock, fcntl.LOCK_EX)
+file = os.open(kept, os.O_CREAT | os.O_WRONLY)
+os.write(file, b"back")
+open(name + ".holds", "w").close()
+while not os.path.exists(name + ".go"):
+    time.sleep(0.05)
+try:
+    os.fsync(file)
+    said = "synced"
+except OSError as error:
+    said = str(error.errno)
+with open(name + ".new", "w") as out:
+    out.write(said)
+os.rename(name + ".new", name + ".said")
+PYTHON
+  HOLDERS+=($!)
+  wait_for 60 "a holder" test -e "$SCRATCH/$1.holds"
+}
+HOLDERS=()
+
+start_cluster
+mount_shared one
+mount_shared two
+echo before >"$SCRATCH/one/file"
+sync "$SCRATCH/one/file"
+[ "$(cat "$SCRATCH/one/file")" = before ]
+hold first
+daemon=$(daemon_of "$SCRATCH/one")
+
+kill -STOP "$daemon"
+# The other waits for the end of the stopped client's session, and no longer.
+echo after >"$SCRATCH/two/file"
+[ "$(cat "$SCRATCH/two/file")" = after ]
+mv "$SCRATCH/two/file" "$SCRATCH/two/moved"
+timeout 60 flock -x "$SCRATCH/two/first-locked" true || fail "the lock of a client that is not heard of was not released"
+# What the stopped client's kernel still answers from memory is nothing that has changed since: it asks its daemon, which does not answer.
+cat "$SCRATCH/one/file" >"$SCRATCH/stale" 2>/dev/null &
+reader=$!
+sleep 3
+answered=yes
+! kill -0 "$reader" 2>/dev/null || answered=no
+kill -CONT "$daemon"
+! wait "$reader" || [ "$(cat "$SCRATCH/stale")" != before ] || fail "a stopped client serves what is old (before it went on: $answered)"
+caught_up() { [ "$(cat "$SCRATCH/one/moved")" = after ] && [ ! -e "$SCRATCH/one/file" ]; }
+wait_for 60 "the client that was stopped to go on" caught_up
+# What it had kept back is lost with its session, and it says so; or it is there.
+touch "$SCRATCH/first.go"
+wait_for 60 "the sync of what was kept back" test -e "$SCRATCH/first.said"
+case $(cat "$SCRATCH/first.said") in
+  synced) grep -q back "$SCRATCH/two/first-kept" || fail "fsync said that all is there, and it is not" ;;
+  5) ;;
+  *) fail "fsync failed in another way: $(cat "$SCRATCH/first.said")" ;;
+esac
+echo again >"$SCRATCH/one/again"
+[ "$(cat "$SCRATCH/two/again")" = again ]
+
+# Killed: the other goes on after a term at the latest, and what was synced is there.
+echo synced >"$SCRATCH/one/synced"
+sync "$SCRATCH/one/synced"
+hold second
+kill -KILL "$(daemon_of "$SCRATCH/one")"
+timeout 60 flock -x "$SCRATCH/two/second-locked" true || fail "the lock of a killed client was not released"
+[ "$(cat "$SCRATCH/two/synced")" = synced ]
+touch "$SCRATCH/second.go"
+wait "${HOLDERS[@]}" || true
+umount -l "$SCRATCH/one"
+end_cluster two
