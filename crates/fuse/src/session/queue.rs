@@ -14,6 +14,7 @@
 //! slots are gone before the device is closed.
 
 mod all;
+mod files;
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,6 +40,7 @@ use crate::reply::Reply;
 use crate::ring::{Event, Resume, Ring, Slot, SlotPort};
 
 pub(super) use all::Queues;
+use files::LastFiles;
 
 /// Nudges are numbered from here on: the kernel counts its own requests from 2.
 const NUDGE: u64 = 1 << 62;
@@ -98,8 +100,7 @@ struct Queue<F: ?Sized> {
     sent: AtomicU64,
     /// Its processor is off, so nothing can be put into it, nor anything come out.
     abandoned: AtomicBool,
-    /// The file that an operation was last asked for.
-    file: AtomicU64,
+    files: Arc<LastFiles>,
     deference: Deference,
     state: Mutex<State>,
     changed: Condvar,
@@ -212,7 +213,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
                     if !ring.register(self.slot())? || !self.pass_gate() {
                         return Ok(Why::Ended);
                     }
-                    self.nudge(&[]);
+                    self.nudge();
                 }
                 Turn::Serve(slot) => {
                     turn = self.serve(slot, &mut reply).map_or_else(|| self.park(), Turn::Commit);
@@ -260,10 +261,9 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         self.state.lock().kept.push(slot);
     }
 
-    /// Has threads that wait come back with a request, whatever it is, and end. `files`: others that the kernel may know, where none
-    /// was asked for here since this process began. Pins the calling thread to the queue's processor; where it may not
-    /// run there, requests of others must do.
-    fn stop(&self, files: &[u64], knock: Option<&mut Knock<'_>>) {
+    /// Has threads that wait come back with a request, whatever it is, and end. Pins the calling thread to the queue's processor; where it may
+    /// not run there, requests of others must do.
+    fn stop(&self, knock: Option<&mut Knock<'_>>) {
         let state = self.state.lock();
         self.changed.notify_all();
         if !is_online(self.number) {
@@ -271,7 +271,12 @@ impl<F: Filesystem + ?Sized> Queue<F> {
             state.active.iter().for_each(|thread| wake::wake(*thread));
             return;
         }
-        let under_way = self.sent.load(Ordering::Relaxed).saturating_sub(self.nudged.load(Ordering::Relaxed));
+        // Nudges that have not come yet are waited for, but not for ever: they stay in the kernel if they came before an entry was registered, for it
+        // looks for them when an answer is handed in, and in a pause none is.
+        let under_way = match knock {
+            Some(_) => 0,
+            None => self.sent.load(Ordering::Relaxed).saturating_sub(self.nudged.load(Ordering::Relaxed)),
+        };
         let missing =
             (state.threads - state.parked).saturating_sub(usize::try_from(under_way).unwrap_or(usize::MAX));
         drop(state);
@@ -280,7 +285,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         }
         let nudged = if may_run_on(self.number) {
             pin(self.number);
-            (0..missing).take_while(|_| self.nudge(files)).count()
+            (0..missing).take_while(|_| self.nudge()).count()
         } else {
             0
         };
@@ -342,11 +347,10 @@ impl<F: Filesystem + ?Sized> Queue<F> {
     /// Operations that wait for others are on regular files in use, and of these the kernel can be asked. Where it knows no such file,
     /// the requests come with the next answer. (Nothing here may make a request of its own mount, not in a child process either: it
     /// waits, cannot be killed, and keeps the connection of a server that is.)
-    fn nudge(&self, others: &[u64]) -> bool {
+    fn nudge(&self) -> bool {
         let unique = NUDGE + 2 * self.nudges.fetch_add(1, Ordering::Relaxed);
-        let own = self.file.load(Ordering::Relaxed);
-        let taken = [own].iter().chain(others).filter(|file| **file != 0).any(|file| {
-            let asked = self.device.ask_back(unique, *file);
+        let taken = self.files.from(self.number).any(|file| {
+            let asked = self.device.ask_back(unique, file);
             if let Err(error) = &asked {
                 tracing::debug!(queue = self.number, file, "the kernel asks nothing back: {error}");
             }
@@ -356,11 +360,6 @@ impl<F: Filesystem + ?Sized> Queue<F> {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
         taken
-    }
-
-    /// The file that an operation was last asked for here; 0: none yet.
-    fn last_file(&self) -> u64 {
-        self.file.load(Ordering::Relaxed)
     }
 
     /// Serves the request in `slot`. The slot comes back with the answer in it, unless the answer is deferred.
@@ -377,7 +376,7 @@ impl<F: Filesystem + ?Sized> Queue<F> {
         reply.start();
         slot.port.expect(header.unique);
         if Opcode::from_raw(header.opcode).is_some_and(is_of_a_file) {
-            self.file.store(header.nodeid, Ordering::Relaxed);
+            self.files.note(self.number, header.nodeid);
         }
         let port: Arc<dyn ReplyPort> = Arc::clone(&slot.port) as Arc<dyn ReplyPort>;
         let dialect = self.dispatcher.dialect;

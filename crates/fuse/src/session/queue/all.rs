@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 
+use super::files::LastFiles;
 use super::{Begin, Gate, KeptQueue, Plan, Queue, errno};
 use crate::device::Device;
 use crate::dispatch::Dispatcher;
@@ -88,6 +89,7 @@ impl<F: Filesystem + ?Sized> Queues<F> {
         let plan = Arc::new(plan);
         let gate = Arc::new(Gate::default());
         let callers = Arc::new(Callers::default());
+        let files = Arc::new(LastFiles::new(kept.len()));
         let queue = |number: usize, nudges| {
             Arc::new(Queue {
                 dispatcher: Arc::clone(dispatcher),
@@ -99,7 +101,7 @@ impl<F: Filesystem + ?Sized> Queues<F> {
                 nudged: AtomicU64::new(0),
                 sent: AtomicU64::new(0),
                 abandoned: AtomicBool::new(false),
-                file: AtomicU64::new(0),
+                files: Arc::clone(&files),
                 deference: Deference::new(Arc::clone(&callers)),
                 state: Mutex::default(),
                 changed: Condvar::new(),
@@ -166,9 +168,8 @@ struct Queued<F: ?Sized> {
 impl<F: Filesystem + ?Sized> Part for Queued<F> {
     fn stop(&self, mut knock: Option<&mut Knock<'_>>) {
         let own = rustix::thread::sched_getaffinity(None);
-        let files: Vec<u64> = self.queues.iter().map(|queue| queue.last_file()).collect();
         for queue in &self.queues {
-            queue.stop(&files, knock.as_deref_mut());
+            queue.stop(knock.as_deref_mut());
         }
         if let Ok(own) = own
             && let Err(error) = rustix::thread::sched_setaffinity(None, &own)
