@@ -15,6 +15,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("cluster", 1),
     ("locks", 1),
     ("object", 2),
+    ("group", 2),
     ("rpc", 2),
     ("meta", 2),
     ("data", 2),

@@ -1,0 +1,44 @@
+use std::fmt;
+
+/// A member of a group: 16 random bytes, drawn when its directory was made. So it is the identity of a disk: a new disk is a new member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MemberId(pub [u8; 16]);
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "M{:02x}{:02x}", self.0[0], self.0[1])
+    }
+}
+
+/// What acts for a member: 16 random bytes, drawn by its process for each time that it joins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Incarnation(pub [u8; 16]);
+
+/// Which view of a group: raised by each change, never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ViewEpoch(pub u64);
+
+impl ViewEpoch {
+    /// The one after this.
+    #[must_use]
+    pub const fn next(self) -> ViewEpoch {
+        ViewEpoch(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_written_in_hexadecimal() {
+        assert_eq!(MemberId([0xab; 16]).to_string(), "ab".repeat(16));
+        assert_eq!(ViewEpoch(3).next(), ViewEpoch(4));
+    }
+}

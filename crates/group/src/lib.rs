@@ -1,0 +1,41 @@
+//! The protocols by which proxies share a cache and keep what was written until the store has it, as state machines without I/O, clock or
+//! thread of their own.
+//!
+//! - [`placement`]: which members of a view have a piece.
+//! - [`GroupRow`], [`MemberRow`], [`Change`]: views, each change of which is one fenced batch; [`Watch`]: who is counted out.
+//! - [`Membership`]: the same from a member's side: until when it acts.
+//! - [`MemberLog`]: what a member has in its log, and what it refuses.
+//! - [`Replication`], [`Writer`]: a writer's segments over k logs, and when a record is acknowledged.
+//! - [`SetRow`]: the owner's row of a segment that the store may not have; what members are told who offer a copy.
+//! - [`Recovery`]: what a writer that ended has left, from any survivors.
+//! - [`Budget`]: how much dirty data a member takes.
+//!
+//! Times are passed in, what is to be sent or stored is handed out. What each guarantees, and why, is in `docs/design/proxy-group.md`.
+
+mod budget;
+mod heat;
+mod ids;
+mod keeper;
+mod log;
+mod membership;
+pub mod placement;
+mod recovery;
+mod replication;
+mod set;
+mod terms;
+mod view;
+mod writer;
+
+pub use budget::Budget;
+pub use heat::Heat;
+pub use ids::{Incarnation, MemberId, ViewEpoch};
+pub use keeper::{Change, Joining, MemberRow, Refusal, Renewal, Watch};
+pub use log::{Append, Fenced, Kept, LogError, MemberLog, Offer, Piece, Record, Step};
+pub use membership::{Membership, NotActing};
+pub use placement::{Candidate, PieceKey};
+pub use recovery::{Recovered, Recovery, replay_order};
+pub use replication::{Closed, Replication};
+pub use set::{Lane, NotTaken, SetRow, SetState, Verdict, repair};
+pub use terms::GroupTerms;
+pub use view::{GroupRow, Member, MemberState, View};
+pub use writer::{Effect, Writer};

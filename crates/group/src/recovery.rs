@@ -1,0 +1,199 @@
+//! What a writer that ended has left.
+//!
+//! Guarantees: nothing that was acknowledged is missing from what [`Recovery::ready`] gives, and nothing is acknowledged any more that is not in it. For
+//! a byte is acknowledged only once all of its set have it: so the least of any survivors has all that was, and one fence stops the rest. Relies
+//! on: the epochs in the rows were committed before the first fence is sent.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use forebay_cluster::Moment;
+use forebay_types::{Epoch, SegmentId};
+
+use crate::{Fenced, GroupTerms, MemberId, SetRow, SetState};
+
+#[derive(Debug)]
+struct Taking {
+    row: SetRow,
+    answers: BTreeMap<MemberId, Fenced>,
+    /// When the first usable answer came.
+    since: Option<Moment>,
+}
+
+/// A segment as recovery found it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Bytes.
+    pub len: u64,
+    /// Who has them.
+    pub set: Vec<MemberId>,
+    /// The row as it becomes; `None` where it stays as it is.
+    pub row: Option<SetRow>,
+}
+
+/// The segments of one writer that are not in the store.
+#[derive(Debug)]
+pub struct Recovery {
+    within: Duration,
+    segments: BTreeMap<SegmentId, Taking>,
+}
+
+impl Recovery {
+    /// Begins with the writer's rows, as they are after the batch that raised the epochs of open ones.
+    #[must_use]
+    pub fn new(rows: impl IntoIterator<Item = (SegmentId, SetRow)>, terms: GroupTerms) -> Recovery {
+        let taking = |row| Taking { row, answers: BTreeMap::new(), since: None };
+        let segments = rows.into_iter().map(|(segment, row)| (segment, taking(row))).collect();
+        Recovery { within: terms.survivors_within, segments }
+    }
+
+    /// Who is to be asked to fence what, and in which epoch: all who have not answered.
+    #[must_use]
+    pub fn to_ask(&self) -> Vec<(MemberId, SegmentId, Epoch)> {
+        let mut asks = Vec::new();
+        for (segment, taking) in self.segments.iter().filter(|(_, taking)| taking.row.state == SetState::Open)
+        {
+            let silent = taking.row.set.iter().filter(|member| !taking.answers.contains_key(member));
+            asks.extend(silent.map(|member| (*member, *segment, taking.row.epoch)));
+        }
+        asks
+    }
+
+    /// A member has fenced a segment in this epoch, synced that, and says what it has.
+    pub fn answered(
+        &mut self,
+        member: MemberId,
+        segment: SegmentId,
+        epoch: Epoch,
+        fenced: Fenced,
+        now: Moment,
+    ) {
+        let Some(taking) = self.segments.get_mut(&segment) else { return };
+        if taking.row.epoch == epoch && taking.row.set.contains(&member) {
+            taking.answers.entry(member).or_insert(fenced);
+            if !fenced.damaged {
+                taking.since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// The segments with their lengths, once there is a survivor of each, and others had time to answer.
+    #[must_use]
+    pub fn ready(&self, now: Moment) -> Option<Vec<Recovered>> {
+        self.segments.iter().map(|(segment, taking)| taking.recovered(*segment, self.within, now)).collect()
+    }
+
+    /// Segments of which nobody has answered, with those who could.
+    #[must_use]
+    pub fn missing(&self) -> Vec<(SegmentId, Vec<MemberId>)> {
+        let none = |taking: &&Taking| taking.row.state == SetState::Open && taking.since.is_none();
+        let missing = self.segments.iter().filter(|(_, taking)| none(taking));
+        missing.map(|(segment, taking)| (*segment, taking.row.set.clone())).collect()
+    }
+}
+
+impl Taking {
+    fn recovered(&self, segment: SegmentId, within: Duration, now: Moment) -> Option<Recovered> {
+        let (set, row) = (self.row.set.clone(), None);
+        match self.row.state {
+            SetState::Sealed { len, .. } => return Some(Recovered { segment, len, set, row }),
+            SetState::Stored => return Some(Recovered { segment, len: u64::MAX, set, row }),
+            SetState::Open => {}
+        }
+        let since = self.since?;
+        if self.answers.len() < self.row.set.len() && now.since(since) < within {
+            return None;
+        }
+        let sound = || self.answers.iter().filter(|(_, fenced)| !fenced.damaged);
+        let least = sound().map(|(_, fenced)| *fenced).min_by_key(|fenced| fenced.end)?;
+        // In the order of the row: who is first puts it.
+        let survivors: BTreeSet<MemberId> = sound().map(|(member, _)| *member).collect();
+        let set: Vec<MemberId> = set.into_iter().filter(|member| survivors.contains(member)).collect();
+        let row = Some(self.row.recovered(least.end, least.check, set.clone()));
+        Some(Recovered { segment, len: least.end, set, row })
+    }
+}
+
+/// The records that are to be carried out: each number once, from `next` on, up to the first one that is missing.
+#[must_use]
+pub fn replay_order<T>(records: impl IntoIterator<Item = (u64, T)>, next: u64) -> Vec<(u64, T)> {
+    let mut numbered = BTreeMap::new();
+    for (number, record) in records {
+        numbered.entry(number).or_insert(record);
+    }
+    let wanted = numbered.into_iter().skip_while(|(number, _)| *number < next);
+    wanted.zip(next..).take_while(|((number, _), due)| number == due).map(|(record, _)| record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_cluster::SessionId;
+
+    use super::*;
+    use crate::Lane;
+
+    const A: MemberId = MemberId([1; 16]);
+    const B: MemberId = MemberId([2; 16]);
+    const S: SegmentId = SegmentId(5);
+
+    fn at(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000_000)
+    }
+
+    fn has(end: u64) -> Fenced {
+        Fenced { end, check: end as u32, damaged: false }
+    }
+
+    fn recovery() -> Recovery {
+        let row = SetRow::open(SessionId(1), Lane::Journal, vec![A, B]).fenced().unwrap();
+        Recovery::new([(S, row)], GroupTerms::default())
+    }
+
+    #[test]
+    fn the_least_of_those_who_answer_counts() {
+        let mut recovery = recovery();
+        assert_eq!(recovery.to_ask(), [(A, S, Epoch(2)), (B, S, Epoch(2))]);
+        recovery.answered(A, S, Epoch(2), has(30), at(1));
+        assert!(recovery.ready(at(2)).is_none(), "the other one may answer");
+        assert_eq!(recovery.to_ask(), [(B, S, Epoch(2))]);
+        recovery.answered(B, S, Epoch(2), has(20), at(2));
+        let found = recovery.ready(at(2)).unwrap();
+        assert_eq!((found[0].len, &found[0].set), (20, &vec![A, B]));
+        let state = found[0].row.as_ref().map(|row| row.state);
+        assert_eq!(state, Some(SetState::Sealed { len: 20, check: 20 }));
+    }
+
+    #[test]
+    fn one_survivor_is_enough_and_a_damaged_one_is_none() {
+        let mut recovery = recovery();
+        recovery.answered(B, S, Epoch(2), Fenced { damaged: true, ..has(99) }, at(0));
+        assert!(recovery.ready(at(99)).is_none());
+        assert_eq!(recovery.missing().len(), 1);
+        recovery.answered(A, S, Epoch(1), has(30), at(100));
+        assert!(recovery.ready(at(200)).is_none(), "an answer to an older fence");
+        recovery.answered(A, S, Epoch(2), has(30), at(100));
+        let found = recovery.ready(at(102)).unwrap();
+        assert_eq!((found[0].len, &found[0].set), (30, &vec![A]));
+        assert!(recovery.missing().is_empty());
+    }
+
+    #[test]
+    fn what_is_sealed_needs_nobody() {
+        let row = SetRow::open(SessionId(1), Lane::Data, vec![A]).sealed(Epoch(1), 7, 1).unwrap();
+        let recovery = Recovery::new([(S, row)], GroupTerms::default());
+        assert!(recovery.to_ask().is_empty());
+        assert_eq!(recovery.ready(at(0)).unwrap()[0].len, 7);
+    }
+
+    #[test]
+    fn records_are_replayed_once_and_up_to_the_first_gap() {
+        let records = [(4, "d"), (2, "b"), (3, "c"), (3, "again"), (6, "f"), (1, "a")];
+        assert_eq!(replay_order(records, 2), [(2, "b"), (3, "c"), (4, "d")]);
+        assert_eq!(replay_order(records, 5), []);
+        assert_eq!(replay_order(Vec::<(u64, ())>::new(), 1), []);
+    }
+}

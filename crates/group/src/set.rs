@@ -1,0 +1,270 @@
+//! The owner's row of a segment that the store may not have: who may have it, and how far it has come.
+//!
+//! Guarantees: a segment is stored once, at the length that was sealed; a copy is given up only when the row says that nobody needs it; the row is
+//! there as long as a set may have what nobody else has, or a journal may still name the segment. Relies on: rows change in the owner's batches only.
+
+use forebay_cluster::SessionId;
+use forebay_types::{Epoch, SegmentId};
+
+use crate::{Candidate, MemberId, Offer, PieceKey, placement};
+
+/// What a segment has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// Bytes of files. It becomes a part of an object.
+    Data,
+    /// Records with requests to the owner. It is dropped when they are carried out.
+    Journal,
+}
+
+/// How far a segment has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetState {
+    /// Its writer may append.
+    Open,
+    /// It ends here.
+    Sealed {
+        /// Bytes.
+        len: u64,
+        /// CRC32C of all of them.
+        check: u32,
+    },
+    /// The store has it.
+    Stored,
+}
+
+/// The row of a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetRow {
+    /// Whose it is.
+    pub writer: SessionId,
+    /// Raised when another writer or recovery takes it: what comes with a lower one is late.
+    pub epoch: Epoch,
+    /// What it has.
+    pub lane: Lane,
+    /// Who has all of it that was acknowledged. The first one puts it.
+    pub set: Vec<MemberId>,
+    /// How far it has come.
+    pub state: SetState,
+    /// No request that is still to come names it.
+    pub settled: bool,
+}
+
+/// Why the owner does not count a segment as stored by an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// Another object has it, or nobody needs it.
+    #[error("the segment is stored, or of no use any more")]
+    Over,
+    /// Somebody took the segment meanwhile.
+    #[error("the segment is in epoch {0} by now")]
+    Late(Epoch),
+    /// It has another length.
+    #[error("the segment was sealed at {0} bytes")]
+    OtherLength(u64),
+}
+
+/// What a member is told of a copy that it offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is needed as it is.
+    Wanted,
+    /// It is needed up to a length; what is beyond was not acknowledged.
+    SealedAt {
+        /// In this epoch.
+        epoch: Epoch,
+        /// Bytes.
+        len: u64,
+        /// CRC32C of all of them.
+        check: u32,
+    },
+    /// The store has it: the copy may become cache.
+    Clean,
+    /// Nobody needs it.
+    Unwanted,
+}
+
+impl SetRow {
+    /// A segment that a writer opens.
+    #[must_use]
+    pub fn open(writer: SessionId, lane: Lane, set: Vec<MemberId>) -> SetRow {
+        SetRow { writer, epoch: Epoch(1), lane, set, state: SetState::Open, settled: false }
+    }
+
+    /// The row once an object has the segment, of which `len` bytes were put by a member that goes by `epoch`.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn stored(&self, epoch: Epoch, len: u64) -> Result<SetRow, NotTaken> {
+        match self.state {
+            SetState::Stored => return Err(NotTaken::Over),
+            _ if self.lane == Lane::Journal => return Err(NotTaken::Over),
+            _ if epoch != self.epoch => return Err(NotTaken::Late(self.epoch)),
+            SetState::Sealed { len: sealed, .. } if sealed != len => {
+                return Err(NotTaken::OtherLength(sealed));
+            }
+            SetState::Sealed { .. } | SetState::Open => {}
+        }
+        Ok(SetRow { state: SetState::Stored, ..self.clone() })
+    }
+
+    /// The row once its writer has sealed it. `None` where that says nothing new.
+    #[must_use]
+    pub fn sealed(&self, epoch: Epoch, len: u64, check: u32) -> Option<SetRow> {
+        let open = self.state == SetState::Open && self.epoch == epoch;
+        open.then(|| SetRow { state: SetState::Sealed { len, check }, ..self.clone() })
+    }
+
+    /// The row once recovery has it: the former writer's epoch is over. `None` where it is sealed or stored already.
+    #[must_use]
+    pub fn fenced(&self) -> Option<SetRow> {
+        (self.state == SetState::Open).then(|| SetRow { epoch: self.epoch.next(), ..self.clone() })
+    }
+
+    /// The row as recovery leaves it: these have that much.
+    #[must_use]
+    pub fn recovered(&self, len: u64, check: u32, set: Vec<MemberId>) -> SetRow {
+        SetRow { state: SetState::Sealed { len, check }, set, ..self.clone() }
+    }
+
+    /// The row with a member in another one's place, who has all of a sealed segment. `None` where it was changed meanwhile, or is not sealed.
+    #[must_use]
+    pub fn reseated(&self, epoch: Epoch, from: &[MemberId], to: Vec<MemberId>) -> Option<SetRow> {
+        let same = self.epoch == epoch && self.set == from && matches!(self.state, SetState::Sealed { .. });
+        same.then(|| SetRow { set: to, ..self.clone() })
+    }
+
+    /// Whether the row goes, where `live` bytes of the segment are in use.
+    #[must_use]
+    pub fn is_over(&self, live: u64) -> bool {
+        let dead = live == 0 && !matches!(self.state, SetState::Open);
+        self.settled && (self.lane == Lane::Journal || self.state == SetState::Stored || dead)
+    }
+
+    /// Whether the segment may be collected, where nothing of it is in use: nothing may still name it.
+    #[must_use]
+    pub fn may_collect(row: Option<&SetRow>) -> bool {
+        row.is_none_or(|row| row.settled && !matches!(row.state, SetState::Open))
+    }
+
+    /// What a member is told of a copy.
+    #[must_use]
+    pub fn verdict(row: Option<&SetRow>, member: MemberId, offer: &Offer) -> Verdict {
+        let Some(row) = row else { return Verdict::Unwanted };
+        match row.state {
+            SetState::Stored => Verdict::Clean,
+            _ if !row.set.contains(&member) => Verdict::Unwanted,
+            SetState::Sealed { len, check }
+                if offer.sealed != Some((len, check)) || offer.epoch < row.epoch =>
+            {
+                Verdict::SealedAt { epoch: row.epoch, len, check }
+            }
+            SetState::Sealed { .. } | SetState::Open => Verdict::Wanted,
+        }
+    }
+}
+
+/// Who copies a sealed segment to whom, where members of its set are gone: the first that is left, to the best that has none. `None` where nothing is
+/// to be done, or nothing can be. `copies` is how many there should be.
+#[must_use]
+pub fn repair(
+    segment: SegmentId,
+    row: &SetRow,
+    active: &[Candidate],
+    present: &[MemberId],
+    copies: usize,
+) -> Option<(MemberId, MemberId)> {
+    if !matches!(row.state, SetState::Sealed { .. }) {
+        return None;
+    }
+    let left: Vec<MemberId> = row.set.iter().copied().filter(|id| present.contains(id)).collect();
+    if left.len() >= copies {
+        return None;
+    }
+    let zones: Vec<_> =
+        active.iter().filter(|member| left.contains(&member.id)).map(|one| &one.zone).collect();
+    let others: Vec<Candidate> =
+        active.iter().filter(|member| !row.set.contains(&member.id)).cloned().collect();
+    let ranked = placement::rank(PieceKey::of(segment, 0), &others);
+    let apart = ranked.iter().find(|member| !zones.contains(&&member.zone));
+    let to = apart.or(ranked.first())?;
+    Some((*left.first()?, to.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MemberId = MemberId([1; 16]);
+    const B: MemberId = MemberId([2; 16]);
+    const C: MemberId = MemberId([3; 16]);
+
+    fn row() -> SetRow {
+        SetRow::open(SessionId(7), Lane::Data, vec![A, B])
+    }
+
+    fn offer(end: u64) -> Offer {
+        Offer { segment: SegmentId(1), epoch: Epoch(1), end, check: 0, sealed: None, damaged: false }
+    }
+
+    #[test]
+    fn a_segment_is_stored_once_and_at_its_length() {
+        let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
+        assert_eq!(sealed.stored(Epoch(1), 9), Err(NotTaken::OtherLength(10)));
+        let stored = sealed.stored(Epoch(1), 10).unwrap();
+        assert_eq!(stored.stored(Epoch(1), 10), Err(NotTaken::Over));
+        assert!(row().stored(Epoch(1), 9).is_ok(), "its writer sealed it and has not said so yet");
+        assert_eq!(SetRow { lane: Lane::Journal, ..row() }.stored(Epoch(1), 9), Err(NotTaken::Over));
+    }
+
+    #[test]
+    fn what_is_late_is_refused() {
+        let fenced = row().fenced().unwrap();
+        assert_eq!(fenced.stored(Epoch(1), 10), Err(NotTaken::Late(Epoch(2))));
+        assert!(fenced.sealed(Epoch(1), 10, 5).is_none());
+        let recovered = fenced.recovered(8, 4, vec![B]);
+        assert_eq!(recovered.stored(Epoch(2), 10), Err(NotTaken::OtherLength(8)));
+        assert!(recovered.fenced().is_none(), "what is sealed needs no recovery");
+    }
+
+    #[test]
+    fn a_row_stays_until_nothing_can_name_its_segment() {
+        let stored = row().stored(Epoch(1), 1).unwrap();
+        assert!(!stored.is_over(0) && !SetRow::may_collect(Some(&stored)), "a request may be on its way");
+        let settled = SetRow { settled: true, ..stored };
+        assert!(settled.is_over(5) && SetRow::may_collect(Some(&settled)));
+        let dead = SetRow { settled: true, ..row().sealed(Epoch(1), 10, 5).unwrap() };
+        assert!(dead.is_over(0) && !dead.is_over(1), "the store has not got what is alive");
+        assert!(!SetRow { settled: true, ..row() }.is_over(0), "an open one");
+        assert!(SetRow { settled: true, lane: Lane::Journal, ..row() }.is_over(0));
+        assert!(SetRow::may_collect(None));
+    }
+
+    #[test]
+    fn who_offers_a_copy_is_told_what_it_is_for() {
+        let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
+        let stored = sealed.stored(Epoch(1), 10).unwrap();
+        assert_eq!(SetRow::verdict(Some(&row()), A, &offer(12)), Verdict::Wanted);
+        let at = Verdict::SealedAt { epoch: Epoch(1), len: 10, check: 5 };
+        assert_eq!(SetRow::verdict(Some(&sealed), A, &offer(12)), at);
+        let same = Offer { sealed: Some((10, 5)), ..offer(10) };
+        assert_eq!(SetRow::verdict(Some(&sealed), A, &same), Verdict::Wanted);
+        assert_eq!(SetRow::verdict(Some(&sealed), C, &same), Verdict::Unwanted);
+        assert_eq!(SetRow::verdict(Some(&stored), C, &same), Verdict::Clean);
+        assert_eq!(SetRow::verdict(None, A, &same), Verdict::Unwanted);
+    }
+
+    #[test]
+    fn a_lost_copy_is_made_anew_in_another_zone() {
+        let member = |id, zone: &str| Candidate { id, weight: 1, zone: zone.to_owned() };
+        let active = [member(A, "x"), member(C, "y"), member(MemberId([4; 16]), "x")];
+        let present = [A, C, MemberId([4; 16])];
+        let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
+        assert_eq!(repair(SegmentId(1), &sealed, &active, &present, 2), Some((A, C)));
+        assert_eq!(repair(SegmentId(1), &row(), &active, &present, 2), None, "an open one");
+        assert_eq!(repair(SegmentId(1), &sealed, &active, &[A, B], 2), None, "nobody is gone");
+        assert_eq!(repair(SegmentId(1), &sealed, &active, &[C], 2), None, "nobody is left");
+        let moved = sealed.reseated(Epoch(1), &[A, B], vec![A, C]).unwrap();
+        assert!(moved.reseated(Epoch(1), &[A, B], vec![A, B]).is_none());
+    }
+}
