@@ -288,6 +288,7 @@ fn metrics_are_served() {
     for line in [
         "forebay_fuse_requests_total{op=\"create\"} 4\n",
         "# TYPE forebay_live_bytes gauge\n",
+        "# TYPE forebay_deleted_objects_total counter\nforebay_deleted_objects_total 0\n",
         "forebay_store_calls_total{op=\"put_file\"} ",
         "forebay_fuse_request_seconds_bucket{op=\"write\",le=\"+Inf\"} ",
     ] {

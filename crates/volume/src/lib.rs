@@ -49,7 +49,7 @@ pub use error::VolumeError;
 pub use forebay_data::{ReadPiece, ReadPieces};
 pub use open::OpenOptions;
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
-pub use status::{Activity, BucketStatus, CacheStatus, Status};
+pub use status::{Activity, BucketStatus, CacheStatus, Status, UpkeepStatus};
 pub use upkeep::{Drain, Leaked, SHIP_INTERVAL};
 
 use crate::{assembled::Assembled, data_lock::DataLocks, remote::Remote, upkeep::Upkeep};

@@ -1,5 +1,7 @@
 //! What a volume holds, and what is still to be done.
 
+use std::sync::atomic::Ordering;
+
 use serde::Serialize;
 
 use crate::{Volume, upkeep::Task};
@@ -47,6 +49,8 @@ pub struct Status {
     pub journal_syncs: u64,
     /// Files of which something that nobody sees any more is still to be removed: a large one that was deleted or truncated.
     pub uncleaned_files: u64,
+    /// What the background work has done since the volume was opened.
+    pub upkeep: UpkeepStatus,
     /// Bytes of rows that wait for the next checkpoint.
     pub pending_metadata_bytes: u64,
     /// Background work that is going wrong, in words; empty when all is well.
@@ -57,6 +61,17 @@ pub struct Status {
     pub cache: Option<CacheStatus>,
     /// The last trouble with the store.
     pub store_error: Option<String>,
+}
+
+/// What the background work has done since the volume was opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct UpkeepStatus {
+    /// Bytes moved out of objects that were mostly garbage, or small.
+    pub compacted_bytes: u64,
+    /// Objects that were emptied so.
+    pub compacted_objects: u64,
+    /// Objects deleted in the store.
+    pub deleted_objects: u64,
 }
 
 /// How much of a volume could be brought back from its bucket alone.
@@ -127,6 +142,11 @@ impl Volume {
             journal_last: self.ns.last().0,
             journal_syncs: self.journal.syncs(),
             uncleaned_files: self.ns.uncleaned_count() as u64,
+            upkeep: UpkeepStatus {
+                compacted_bytes: self.upkeep.done.compacted_bytes.load(Ordering::Relaxed),
+                compacted_objects: self.upkeep.done.compacted_objects.load(Ordering::Relaxed),
+                deleted_objects: self.upkeep.done.deleted_objects.load(Ordering::Relaxed),
+            },
             pending_metadata_bytes: self.ns.pending_bytes() as u64,
             troubles: self.upkeep.troubles(),
             bucket: self.remote.as_ref().map(|remote| BucketStatus {

@@ -177,6 +177,11 @@ fn compaction_keeps_every_byte() {
     check(&volume, &expected);
     let after = volume.status();
     assert!(after.garbage_bytes < after.live_bytes / 2, "{before:?} {after:?}");
+    let done = &after.upkeep;
+    assert!(done.compacted_objects > 0 && done.deleted_objects > 0, "{done:?}");
+    // What stayed as it was is a fifth of the files; each is moved once at least.
+    assert!(done.compacted_bytes >= 40 * 400_000, "{done:?}");
+    assert_eq!(before.upkeep.deleted_objects, 0);
     drop(volume);
     check(&Volume::open(&root, &by_hand()).unwrap(), &expected);
 }

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, net::TcpListener, sync::Arc};
 
 use forebay_object::Operation;
-use forebay_volume::Volume;
+use forebay_volume::{Status, Volume};
 
 use crate::{
     daemon::{life::Life, lives::Lives},
@@ -32,6 +32,7 @@ fn text(life: &Life) -> String {
     );
     if let Some(volume) = life.kept.volume() {
         held(volume, &mut text);
+        work(&volume.status(), &mut text);
         assembled(life, volume, &mut text);
         store(volume, &mut text);
     }
@@ -61,12 +62,45 @@ fn held(volume: &Volume, text: &mut String) {
     gauges(text, &all);
 }
 
+/// What has been done for it, by background work and by the cache of a store elsewhere.
+fn work(status: &Status, text: &mut String) {
+    let done = &status.upkeep;
+    let mut all = vec![
+        ("compacted_bytes_total", "counter", "Bytes moved out of wasteful objects.", done.compacted_bytes),
+        ("compacted_objects_total", "counter", "Objects emptied so.", done.compacted_objects),
+        ("deleted_objects_total", "counter", "Objects deleted in the store.", done.deleted_objects),
+    ];
+    if let Some(cache) = &status.cache {
+        all.extend([
+            ("cache_used_bytes", "gauge", "Bytes that the cache keeps.", cache.used_bytes),
+            ("cache_capacity_bytes", "gauge", "Bytes that it may keep.", cache.capacity_bytes),
+            ("cache_hits_total", "counter", "Chunks that reads found in the cache.", cache.hits),
+            ("cache_misses_total", "counter", "Chunks that reads had to fetch.", cache.misses),
+            (
+                "cache_fetched_bytes_total",
+                "counter",
+                "Bytes fetched, read-ahead included.",
+                cache.fetched_bytes,
+            ),
+            ("cache_evictions_total", "counter", "Chunks that left to make room.", cache.evictions),
+            ("cache_damaged_total", "counter", "Chunks found wrong.", cache.damaged),
+            ("cache_not_kept_total", "counter", "Chunks that the disk did not take.", cache.not_kept),
+        ]);
+    }
+    for (name, kind, help, value) in all {
+        metric(text, name, kind, help, value);
+    }
+}
+
+/// One metric without labels. `kind`: as Prometheus has them.
+fn metric(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+    let name = format!("forebay_{name}");
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+}
+
 fn gauges(text: &mut String, gauges: &[(&str, &str, u64)]) {
     for (name, help, value) in gauges {
-        let _ = writeln!(
-            text,
-            "# HELP forebay_{name} {help}\n# TYPE forebay_{name} gauge\nforebay_{name} {value}"
-        );
+        metric(text, name, "gauge", help, *value);
     }
 }
 
@@ -85,8 +119,7 @@ fn assembled(life: &Life, volume: &Volume, text: &mut String) {
         ("given_up_total", "counter", "Files that could not be assembled.", assembled.given_up),
         ("damaged_total", "counter", "Pieces found damaged.", assembled.damaged),
     ] {
-        let name = format!("forebay_passthrough_{name}");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        metric(text, &format!("passthrough_{name}"), kind, help, value);
     }
 }
 
@@ -111,10 +144,7 @@ fn store(volume: &Volume, text: &mut String) {
         ("throttled_total", "Attempts that the store asked to be fewer of.", counters.throttled()),
         ("credential_reloads_total", "Changed credentials taken up.", counters.credential_reloads()),
     ] {
-        let _ = writeln!(
-            text,
-            "# HELP forebay_store_{name} {help}\n# TYPE forebay_store_{name} counter\nforebay_store_{name} {value}"
-        );
+        metric(text, &format!("store_{name}"), "counter", help, value);
     }
     let name = "forebay_store_seconds";
     let _ = writeln!(text, "# HELP {name} Time of calls, retries included.\n# TYPE {name} summary");

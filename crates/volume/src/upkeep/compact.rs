@@ -1,6 +1,7 @@
 //! Compaction: objects that are mostly garbage, or many small ones, give way to full ones.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use forebay_format::{
     footer::{Footer, TAIL_LEN},
@@ -59,12 +60,16 @@ impl Volume {
         let bytes = victims.values().map(|held| held.live).sum();
         let packed = self.move_out(&candidates, &|segment| segments.contains(&segment), bytes)?;
         tracing::debug!("compacted {} objects: {} bytes moved", victims.len(), packed.bytes);
+        self.upkeep.done.compacted_bytes.fetch_add(packed.bytes, Ordering::Relaxed);
         let left = self.holdings();
         let mut stubborn = self.upkeep.stubborn.lock();
         for object in victims.keys() {
             match left.get(object) {
                 Some(held) if held.live > 0 => stubborn.insert(*object, held.live),
-                _ => stubborn.remove(object),
+                _ => {
+                    self.upkeep.done.compacted_objects.fetch_add(1, Ordering::Relaxed);
+                    stubborn.remove(object)
+                }
             };
         }
         drop(stubborn);

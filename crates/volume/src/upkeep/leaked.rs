@@ -13,6 +13,7 @@
 //!    makes again from that list, costs no data.
 //! 6. The owner is asked right before the delete, as before every other.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_format::row::ObjectRef;
@@ -180,6 +181,7 @@ impl Volume {
                 tracing::info!("deleting {}, which nothing refers to", object_key(object));
                 self.store.delete(&object_key(object))?;
                 self.source.objects().deleted(object);
+                self.upkeep.done.deleted_objects.fetch_add(1, Ordering::Relaxed);
             } else {
                 leaked.kept += 1;
             }

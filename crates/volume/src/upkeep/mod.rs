@@ -104,6 +104,7 @@ pub(crate) struct Upkeep {
     pub(super) unstored_since: Mutex<Option<Instant>>,
     pub(super) last_checkpoint: Mutex<Option<Instant>>,
     last_shipped: Mutex<Option<Instant>>,
+    pub(crate) done: Done,
     pub(super) checkpoint_turn: Mutex<()>,
     pub(super) seal_turn: Mutex<()>,
     pub(super) store_turn: Mutex<()>,
@@ -114,6 +115,14 @@ pub(crate) struct Upkeep {
     give_way: give_way::GiveWay,
     pub(crate) behind: Arc<flush::Behind>,
     troubles: Mutex<BTreeMap<Task, String>>,
+}
+
+/// What was done since the volume was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) compacted_bytes: AtomicU64,
+    pub(crate) compacted_objects: AtomicU64,
+    pub(crate) deleted_objects: AtomicU64,
 }
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Storing: sealed segments become objects, and objects that nothing refers to are deleted.
 
-use std::{path::Path, time::Instant};
+use std::{path::Path, sync::atomic::Ordering, time::Instant};
 
 use forebay_data::{DataError, SealedSegment, combine};
 use forebay_env::durable::Point;
@@ -161,6 +161,7 @@ impl Volume {
             self.store.delete(&object_key(object))?;
             self.source.objects().deleted(object);
             self.ns.garbage_deleted(&[object])?;
+            self.upkeep.done.deleted_objects.fetch_add(1, Ordering::Relaxed);
             self.upkeep.deletable.lock().remove(&object);
         }
     }
