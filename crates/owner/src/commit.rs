@@ -41,7 +41,8 @@ impl VolumeOwner {
         result
     }
 
-    /// Answers nothing new from now on. What was taken in is committed and answered; then the volume is given up, so that another server may have it at once.
+    /// Answers nothing new from now on. What was carried out is committed and answered, what was taken in and waits is refused; then the volume is given up, so that
+    /// another server may have it at once.
     pub fn stop(&self) {
         self.core.lock().stops = true;
         self.work.notify_one();
@@ -91,9 +92,12 @@ impl VolumeOwner {
     fn close_batch(&self, stops: bool) -> Result<Option<Closed<'_>>, MetaError> {
         // No operation is between its record and its other rows now.
         let _alone = self.batch.write();
+        if stops {
+            self.refuse_what_waits();
+        }
         let checkpoint = self.ns.checkpoint()?;
         let mut core = self.core.lock();
-        if stops && checkpoint.is_none() && core.rows.is_empty() && core.requests.is_empty() {
+        if stops && checkpoint.is_none() && core.rows.is_empty() {
             return Ok(None);
         }
         let Some(claim) = core.ownership.begin(self.ticks.now()) else { return Ok(None) };
@@ -101,6 +105,18 @@ impl VolumeOwner {
         core.open += 1;
         core.dirty = false;
         Ok(Some(Closed { checkpoint, rows, claim, number }))
+    }
+
+    /// Refuses requests that are not carried out: their clients ask the next owner. Most wait for leases, and who has those may first have to tell something, which
+    /// is refused here, too. Called while no operation is carried out.
+    fn refuse_what_waits(&self) {
+        let (refusal, requests) = {
+            let mut core = self.core.lock();
+            (not_owner(&core), std::mem::take(&mut core.requests))
+        };
+        for pending in requests.into_values() {
+            (pending.reply)(Err(refusal.clone()));
+        }
     }
 
     /// Commits a batch. Returns whether the volume is still owned.

@@ -47,6 +47,10 @@ impl VolumeOwner {
             return core.table.again(id, &needs);
         }
         let closing = self.batch.read();
+        if !self.core.lock().requests.contains_key(&id) {
+            // Refused meanwhile, as the owner stops: it is for the next one.
+            return Vec::new();
+        }
         let (done, changed) = CommitLog::watch(|| self.perform(request.session, &rights, &request.operation));
         let made = self.made_ahead(&request, &done);
         let mut core = self.core.lock();

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use forebay_cluster::SlotNumber;
+use forebay_cluster::{Lease, SlotNumber};
 use forebay_protocol::{Answer, Failure, Operation, Refusal, Request};
 use forebay_types::{Epoch, Ino};
 
@@ -141,6 +141,30 @@ fn an_owner_that_stops_hands_over_at_once() {
     assert_eq!(forebay_owner::Ticks::now(world.ticks.as_ref()), before, "without waiting");
     next.owner.reclaim(client.session, &[]).unwrap();
     assert_eq!(next.client(client.session, 2).ask(lookup("a")).answer(), made);
+    next.stop().unwrap();
+}
+
+/// What waits for a lease whose client would have to tell the owner something first would wait for ever: that is refused, too.
+#[test]
+fn an_owner_that_stops_does_not_wait_for_leases() {
+    let world = World::new();
+    let server = world.owner();
+    let (keeper, other) = (server.begin(1), server.begin(2));
+    drop(keeper.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap());
+    let request = other.request(make("a"), None);
+    let waits = server.submit(request.clone());
+    until("the recall", || !server.told(keeper.session).is_empty());
+    assert!(!waits.is_there());
+    server.stop().unwrap();
+    assert_eq!(waits.get(), Err(Refusal::NotOwner { address: None }));
+    let next = world.owner();
+    let (_, given) = next.owner.reclaim(keeper.session, &[(Ino::ROOT, Lease::Write)]).unwrap();
+    assert_eq!(given.len(), 1, "its session goes on, and the lease with it");
+    next.owner.reclaim(other.session, &[]).unwrap();
+    let waits = next.submit(request);
+    until("the recall", || !next.told(keeper.session).is_empty());
+    next.owner.returned(keeper.session, Ino::ROOT, given[0].stamp, None, false);
+    assert!(waits.answer().inode().is_some(), "carried out once, here");
     next.stop().unwrap();
 }
 
