@@ -10,33 +10,15 @@ use forebay_fuse::{
     },
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
-use forebay_vfs::{Kill, LockKeeper, Open, ReadPiece, RenameMode, SetXattr, VfsError, Whence};
+use forebay_vfs::{LockKeeper, ReadPiece, RenameMode, SetXattr, VfsError, Whence, Wish};
 
 use crate::{
+    callers::{has_no_atime, open_args},
     convert::{self, ino, mode_bits},
     volume_fs::VolumeFs,
 };
 
 type Result<T> = std::result::Result<T, Errno>;
-
-pub(crate) fn open_args(flags: u32, kill: Kill) -> Open {
-    let has = |flag: i32| flags & flag as u32 != 0;
-    Open {
-        read_only: flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32,
-        no_atime: has(libc::O_NOATIME),
-        truncate: has(libc::O_TRUNC),
-        kill,
-    }
-}
-
-fn has_no_atime(flags: u32) -> bool {
-    flags & libc::O_NOATIME as u32 != 0
-}
-
-/// Set-id bits survive what a superuser does, as the kernel has it for operations on which it does not tell.
-fn kills(req: &Request) -> bool {
-    req.uid != 0
-}
 
 impl Filesystem for VolumeFs {
     fn init(&self, offer: &KernelOffer) -> Result<InitConfig> {
@@ -87,7 +69,10 @@ impl Filesystem for VolumeFs {
         self.vfs.write_access_times();
     }
 
-    fn lookup(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
+    fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
+        if name != b"." {
+            self.permits(req, "lookup in", parent, Wish::Search(ino(parent)))?;
+        }
         let since = self.moment();
         match self.vfs.lookup(ino(parent), name) {
             Ok(attr) if name == b"." => Ok(self.same_entry((since, parent), &attr)),
@@ -113,7 +98,9 @@ impl Filesystem for VolumeFs {
         }
         let since = self.moment();
         let kill = self.kill(req, number, set.kill_suidgid);
+        let by_handle = set.fh.is_some();
         let set = forebay_vfs::SetAttr { kill, ..convert::set_attr(set) };
+        self.permits(req, "change of attributes", number, Wish::SetAttr(ino(number), &set, by_handle))?;
         let attr = self.vfs.setattr(ino(number), &set);
         Ok(self.attr(since, &self.done("change of attributes", number, attr)?))
     }
@@ -124,7 +111,7 @@ impl Filesystem for VolumeFs {
 
     fn symlink(&self, req: &Request, parent: u64, name: &[u8], target: &[u8]) -> Result<Entry> {
         let at = (self.moment(), parent);
-        let made = Self::by(req, |caller| self.vfs.symlink(ino(parent), name, target, caller));
+        let made = self.by(req, |caller| self.vfs.symlink(ino(parent), name, target, caller));
         self.done("symlink in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
@@ -135,28 +122,30 @@ impl Filesystem for VolumeFs {
         };
         let at = (self.moment(), parent);
         let what = (kind, mode_bits(args.mode), mode_bits(args.umask));
-        let made = Self::by(req, |caller| self.vfs.mknod(ino(parent), name, what, args.rdev, caller));
+        let made = self.by(req, |caller| self.vfs.mknod(ino(parent), name, what, args.rdev, caller));
         self.done("mknod in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
     fn mkdir(&self, req: &Request, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         let at = (self.moment(), parent);
         let (mode, umask) = (mode_bits(mode), mode_bits(umask));
-        let made = Self::by(req, |caller| self.vfs.mkdir(ino(parent), name, mode, umask, caller));
+        let made = self.by(req, |caller| self.vfs.mkdir(ino(parent), name, mode, umask, caller));
         self.done("mkdir in", parent, made).map(|attr| self.entry(at, &attr))
     }
 
-    fn unlink(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+    fn unlink(&self, req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.permits(req, "unlink in", parent, Wish::TakeName(ino(parent), name))?;
         self.done("unlink in", parent, self.vfs.unlink(ino(parent), name))
     }
 
-    fn rmdir(&self, _req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+    fn rmdir(&self, req: &Request, parent: u64, name: &[u8]) -> Result<()> {
+        self.permits(req, "rmdir in", parent, Wish::TakeName(ino(parent), name))?;
         self.done("rmdir in", parent, self.vfs.rmdir(ino(parent), name))
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: u64,
         name: &[u8],
         new_parent: u64,
@@ -169,11 +158,14 @@ impl Filesystem for VolumeFs {
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return Err(Errno::EINVAL),
         };
-        let renamed = self.vfs.rename((ino(parent), name), (ino(new_parent), new_name), mode);
+        let (from, to) = ((ino(parent), name), (ino(new_parent), new_name));
+        self.permits(req, "rename in", parent, Wish::Rename(from, to, mode))?;
+        let renamed = self.vfs.rename(from, to, mode);
         self.done("rename in", parent, renamed)
     }
 
-    fn link(&self, _req: &Request, number: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+    fn link(&self, req: &Request, number: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
+        self.permits(req, "link", number, Wish::MakeName(ino(new_parent)))?;
         let at = (self.moment(), new_parent);
         let linked = self.vfs.link(ino(number), ino(new_parent), new_name);
         self.done("link", number, linked).map(|attr| self.entry(at, &attr))
@@ -188,7 +180,7 @@ impl Filesystem for VolumeFs {
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let exclusive = args.flags & libc::O_EXCL as u32 != 0;
         let open = (open_args(args.flags, args.kill_suidgid.into()), exclusive);
-        let made = Self::by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
+        let made = self.by(req, |caller| self.vfs.create(ino(parent), name, mode, open, caller));
         self.done("create in", parent, made)
             .map(|(attr, handle)| (self.own_entry(at, &attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
@@ -197,7 +189,7 @@ impl Filesystem for VolumeFs {
         let at = (self.moment(), parent);
         let mode = (mode_bits(args.mode), mode_bits(args.umask));
         let linkable = args.flags & libc::O_EXCL as u32 == 0;
-        let made = Self::by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
+        let made = self.by(req, |caller| self.vfs.tmpfile(ino(parent), mode, linkable, caller));
         self.done("tmpfile in", parent, made)
             .map(|(attr, handle)| (self.own_entry(at, &attr), self.opened(attr.ino.0, args.flags, &handle)))
     }
@@ -237,7 +229,8 @@ impl Filesystem for VolumeFs {
         self.done("fsync", number, self.vfs.fsync(ino(number)))
     }
 
-    fn opendir(&self, _req: &Request, number: u64, _args: &FuseOpen) -> Result<FuseOpened> {
+    fn opendir(&self, req: &Request, number: u64, _args: &FuseOpen) -> Result<FuseOpened> {
+        self.permits(req, "opendir", number, Wish::Access(ino(number), 4))?;
         let fh = self.done("opendir", number, self.vfs.opendir(ino(number)))?;
         // Not CACHE_DIR: a listing that the kernel began with the entries of an earlier handle it continues, once it has dropped them, with that handle's
         // cookies, which say nothing to this one.
@@ -299,12 +292,13 @@ impl Filesystem for VolumeFs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         number: u64,
         name: &[u8],
         value: &[u8],
         args: &FuseSetXattr,
     ) -> Result<()> {
+        self.permits(req, "setxattr", number, Wish::SetXattr(ino(number), name))?;
         const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
         let mode = match args.flags as i32 {
             0 => SetXattr::Any,
@@ -321,16 +315,18 @@ impl Filesystem for VolumeFs {
         self.done("setxattr", number, set)
     }
 
-    fn getxattr(&self, _req: &Request, number: u64, name: &[u8]) -> Result<Bytes> {
+    fn getxattr(&self, req: &Request, number: u64, name: &[u8]) -> Result<Bytes> {
+        self.permits(req, "getxattr", number, Wish::Xattr(ino(number), name))?;
         self.done("getxattr", number, self.vfs.getxattr(ino(number), name)).map(Bytes::from)
     }
 
     fn listxattr(&self, req: &Request, number: u64) -> Result<Bytes> {
-        let list = self.vfs.listxattr(ino(number), req.uid == 0);
+        let list = self.vfs.listxattr(ino(number), self.is_root(req));
         self.done("listxattr", number, list).map(Bytes::from)
     }
 
-    fn removexattr(&self, _req: &Request, number: u64, name: &[u8]) -> Result<()> {
+    fn removexattr(&self, req: &Request, number: u64, name: &[u8]) -> Result<()> {
+        self.permits(req, "removexattr", number, Wish::SetXattr(ino(number), name))?;
         self.done("removexattr", number, self.vfs.removexattr(ino(number), name))
     }
 
@@ -358,7 +354,7 @@ impl Filesystem for VolumeFs {
         self.done(
             "fallocate",
             number,
-            self.vfs.fallocate(ino(number), what, range, self.kill(req, number, kills(req))),
+            self.vfs.fallocate(ino(number), what, range, self.kill(req, number, self.kills(req))),
         )
     }
 
@@ -377,7 +373,7 @@ impl Filesystem for VolumeFs {
         }
         let from = (ino(args.ino_in), args.offset_in);
         let to = (ino(args.ino_out), args.offset_out);
-        let kill = self.kill(req, args.ino_out, kills(req));
+        let kill = self.kill(req, args.ino_out, self.kills(req));
         self.done("copy to", args.ino_out, self.vfs.copy_range(from, to, args.len, kill))
     }
 

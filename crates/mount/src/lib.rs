@@ -4,6 +4,7 @@
 //! on an unshared volume, where nothing changes behind its back, and else until a lease ends or is recalled. Relies on the kernel for permission checks (`default_permissions`).
 
 mod adapter;
+mod callers;
 mod convert;
 mod errno;
 mod lock_waiter;

@@ -8,12 +8,12 @@ use forebay_fuse::{
     types::{Attr, Entry, Lock, Open as FuseOpen, Opened as FuseOpened, Release, StatxReply},
 };
 use forebay_types::Attr as VfsAttr;
-use forebay_vfs::{Caller, Kill, LockKeeper, LockRequest, Opened, Vfs, VfsError};
+use forebay_vfs::{Kill, LockKeeper, LockRequest, Opened, Vfs, VfsError, Wish};
 use forebay_volume::Volume;
 use parking_lot::Mutex;
 
 use crate::{
-    adapter::open_args,
+    callers::{open_args, wanted},
     convert::{self, FOREVER, ino},
     lock_waiter::Waiter,
     notices::Notices,
@@ -169,13 +169,7 @@ impl VolumeFs {
 
     /// Which set-id bits of `number` go, where `wanted` says that some do.
     pub(crate) fn kill(&self, req: &Request, number: u64, wanted: bool) -> Kill {
-        if wanted { Self::by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
-    }
-
-    /// Calls `work` with who asks.
-    pub(crate) fn by<T>(req: &Request, work: impl FnOnce(&Caller<'_>) -> T) -> T {
-        let in_group = |gid| req.in_group(gid);
-        work(&Caller { uid: req.uid, gid: req.gid, in_group: &in_group })
+        if wanted { self.by(req, |caller| self.vfs.kill(ino(number), true, caller)) } else { Kill::Nothing }
     }
 
     fn held(&self, (since, parent): (Moment, u64), entry: Entry) -> Entry {
@@ -236,6 +230,7 @@ impl VolumeFs {
 
     /// Opens a file by one of its numbers, in the way that belongs to it.
     pub(crate) fn open_file(&self, req: &Request, number: u64, args: &FuseOpen) -> Result<FuseOpened> {
+        self.permits(req, "open", number, Wish::Access(ino(number), wanted(args.flags)))?;
         let open = open_args(args.flags, self.kill(req, number, args.kill_suidgid));
         let route = match &self.passthrough {
             Some(through) => through.route(number, open.read_only && !open.truncate),

@@ -8,6 +8,7 @@ use crate::{
     error::VfsError,
     options::Caller,
     setid::{S_ISGID, S_IXGRP},
+    squash::Wish,
     vfs::Vfs,
 };
 
@@ -33,6 +34,7 @@ impl Vfs {
         if !directory.is_directory() {
             return Err(VfsError::NotDirectory(parent));
         }
+        self.permits(caller, Wish::MakeName(parent))?;
         let inherited = match wanted.kind {
             FileKind::Symlink => None,
             _ if !self.options.acls => None,

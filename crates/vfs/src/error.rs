@@ -51,6 +51,12 @@ pub enum VfsError {
     /// This kind of file cannot have this attribute.
     #[error("inode {0} cannot have this attribute")]
     AttributeForbidden(Ino),
+    /// Its mode or ACL does not allow it to a root user who is nobody.
+    #[error("inode {0} does not allow it to this user")]
+    NoAccess(Ino),
+    /// Only its owner may, and a root user who is nobody is not.
+    #[error("inode {0} is not this user's")]
+    NotOwner(Ino),
     /// Neither data nor a hole is to be found there.
     #[error("there is nothing at or after this offset")]
     NoData,

@@ -3,7 +3,7 @@
 //! Guarantees: an inode stays usable while a handle on it is open, whatever becomes of its names; what an operation returned is seen by
 //! every later one; locks are granted in the order in which they began to wait. Relies on [`Files`] for atomic changes, and on
 //! the caller (the kernel with `default_permissions`) for permission checks by mode, owner and ACL: here is only what a file system has to
-//! do itself, which is inheritance, set-id bits, and ACLs that follow the mode.
+//! do itself, which is inheritance, set-id bits, ACLs that follow the mode, and the root user of a mount where it is nobody ([`Vfs::permits`]).
 //!
 //! Order that must hold: an inode's count of handles goes up before its existence is asked for, and a removal asks for that count while it takes
 //! place; so either the removal sees the handle, or the handle sees the removal. The files are never called with a lock of this
@@ -27,6 +27,7 @@ mod ranges;
 mod removals;
 mod setid;
 mod shards;
+mod squash;
 mod vfs;
 mod xattrs;
 
@@ -42,4 +43,5 @@ pub use open_files::{Open, Opened, Written};
 pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};
 pub use ranges::Fallocate;
 pub use setid::Kill;
+pub use squash::{NOBODY, Wish};
 pub use vfs::Vfs;

@@ -8,6 +8,7 @@ use crate::{
     error::VfsError,
     open_files::{Open, Opened},
     options::Caller,
+    squash::Wish,
     vfs::Vfs,
 };
 
@@ -109,6 +110,7 @@ impl Vfs {
                 if attr.kind == FileKind::Directory {
                     return Err(VfsError::IsDirectory(attr.ino));
                 }
+                self.permits(caller, Wish::Access(attr.ino, if open.read_only { 4 } else { 6 }))?;
                 let opened = self.open(attr.ino, open)?;
                 return Ok((self.getattr(attr.ino)?, opened));
             }

@@ -35,6 +35,8 @@ pub struct VfsOptions {
     pub locks: LockKeeper,
     /// Whether there are ACLs. Without, those that files have stay there, unseen and without effect.
     pub acls: bool,
+    /// Whether the root user is nobody: see [`crate::Vfs::permits`].
+    pub root_squash: bool,
 }
 
 impl Default for VfsOptions {
@@ -44,6 +46,7 @@ impl Default for VfsOptions {
             clock: Arc::new(SystemClock),
             locks: LockKeeper::default(),
             acls: true,
+            root_squash: false,
         }
     }
 }
@@ -54,6 +57,7 @@ impl fmt::Debug for VfsOptions {
             .field("atime", &self.atime)
             .field("locks", &self.locks)
             .field("acls", &self.acls)
+            .field("root_squash", &self.root_squash)
             .finish_non_exhaustive()
     }
 }

@@ -136,6 +136,12 @@ fn disk_usage(dir: &Path) -> Result<Usage, CliError> {
     Ok(usage)
 }
 
+/// What the token of a shared mount leaves out.
+fn rights(rights: &Value) -> Option<String> {
+    let words: Vec<&str> = rights.as_array()?.iter().filter_map(Value::as_str).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 fn in_use(status: &Value) -> Option<String> {
     let why_not = status["not_looked_into"].as_str().map(|reason| format!("not looked into: {reason}"));
     status["live_bytes"].as_u64().map(human).or(why_not)
@@ -211,6 +217,7 @@ fn for_people(status: &Value) -> String {
         ("volume", text("path")),
         ("id", text("id")),
         ("mounted on", join(&[mounted.or_else(|| text("state")), read_only])),
+        ("token", rights(&status["rights"])),
         ("store", text("store")),
         ("kind", kind(status)),
         ("in use", in_use(status)),

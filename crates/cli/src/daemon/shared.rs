@@ -3,10 +3,11 @@
 //! Order that must hold: the session with the servers has begun before anything is mounted, and ends after the mount; the volume has the kernel's
 //! copies before the first request.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use forebay_fuse::MountOptions;
-use forebay_mount::VolumeFs;
+use forebay_mount::{Lifetimes, VolumeFs};
+use forebay_protocol::Rights;
 use forebay_vfs::{AtimeMode, LockKeeper, Vfs, VfsOptions};
 use rustix::process::geteuid;
 
@@ -51,24 +52,37 @@ impl SharedSetup {
         self.url.to_string().into()
     }
 
-    fn mount_options(&self) -> MountOptions {
+    /// The kernel keeps to what the token leaves out, so that nothing of it need be asked of the servers.
+    fn mount_options(&self, rights: &Rights) -> MountOptions {
         let root = geteuid().is_root();
         MountOptions {
             fsname: self.url.to_string(),
             subtype: "forebay".to_owned(),
             default_permissions: true,
             allow_other: self.flags.allow_other,
-            read_only: self.flags.read_only,
+            read_only: self.flags.read_only || rights.read_only,
             noatime: self.flags.atime == AtimeMode::Off,
             nosuid: self.flags.nosuid || !root,
             nodev: self.flags.nodev || !root,
-            noexec: self.flags.noexec,
+            noexec: self.flags.noexec || rights.no_exec,
         }
     }
 
-    fn vfs_options(&self) -> VfsOptions {
+    fn vfs_options(&self, rights: &Rights) -> VfsOptions {
         let locks = if self.flags.local_locks { LockKeeper::Kernel } else { LockKeeper::Vfs };
-        VfsOptions { atime: self.flags.atime, acls: !self.flags.noacl, locks, ..VfsOptions::default() }
+        VfsOptions {
+            atime: self.flags.atime,
+            acls: !self.flags.noacl,
+            locks,
+            root_squash: rights.root_squash,
+            ..VfsOptions::default()
+        }
+    }
+
+    /// Where the root user is nobody, each name is asked for: one that the kernel remembers it would find for anybody.
+    fn lifetimes(&self, rights: &Rights) -> Lifetimes {
+        let entry = if rights.root_squash { Duration::ZERO } else { self.flags.lifetimes.entry };
+        Lifetimes { entry, ..self.flags.lifetimes }
     }
 }
 
@@ -138,11 +152,11 @@ struct Begun {
 }
 
 fn begin(setup: &SharedSetup, opened: Opened, log: Option<PathBuf>) -> Result<Begun, CliError> {
-    let Opened { files, keeper } = opened;
+    let Opened { files, keeper, rights } = opened;
     let metrics = setup.metrics.map(serve::bind).transpose()?;
-    let vfs = Arc::new(Vfs::new(files, setup.vfs_options()));
-    let fs = Arc::new(VolumeFs::new(vfs, None).with_lifetimes(setup.flags.lifetimes));
-    let (url, read_only) = (setup.url.clone(), setup.options.read_only);
+    let vfs = Arc::new(Vfs::new(files, setup.vfs_options(&rights)));
+    let fs = Arc::new(VolumeFs::new(vfs, None).with_lifetimes(setup.lifetimes(&rights)));
+    let (url, read_only) = (setup.url.clone(), setup.options.read_only || rights.read_only);
     let kept = Kept::ByServers { url, keeper: Arc::clone(&keeper), read_only };
     let mut life = Life::new(&fs, kept, setup.mountpoint.clone(), serve::terms(&fs));
     life.log = log.clone();
@@ -152,7 +166,7 @@ fn begin(setup: &SharedSetup, opened: Opened, log: Option<PathBuf>) -> Result<Be
     let name = shared_socket_name(&setup.source(), &setup.mountpoint);
     let socket = control::listen(&lives, &name)?;
     let mounted = serve::listen_to_metrics(&lives, metrics.as_ref())
-        .and_then(|()| Ok(forebay_fuse::mount(&setup.mountpoint, &setup.mount_options())?));
+        .and_then(|()| Ok(forebay_fuse::mount(&setup.mountpoint, &setup.mount_options(&rights))?));
     let session = match mounted {
         Ok(session) => session,
         Err(error) => {

@@ -6,6 +6,7 @@ mod url;
 
 use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
 
+use forebay_protocol::Rights;
 use forebay_rpc::Security;
 use forebay_vfs::{Files, KernelCaches};
 use serde_json::Value;
@@ -49,6 +50,8 @@ impl Debug for Access {
 pub(crate) struct Opened {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) keeper: Arc<dyn Keeper>,
+    /// What the servers let this mount do.
+    pub(crate) rights: Rights,
 }
 
 /// What a mount asks of a shared volume besides its files.

@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use forebay_client::{ConnectOptions, Settings, SharedVolume};
 use forebay_object::StoreOptions;
+use forebay_protocol::Rights;
+use forebay_types::Ino;
 use forebay_vfs::{Files, KernelCaches};
 use serde_json::{Value, json};
 
@@ -35,11 +37,23 @@ pub(crate) fn open_shared(url: &SharedUrl, options: &SharedOptions) -> Result<Op
     let told = |error| CliError::Told(format!("'{url}' cannot be mounted: {error}"));
     let volume = Arc::new(SharedVolume::connect(options).map_err(told)?);
     let files: Arc<dyn Files> = Arc::clone(&volume) as _;
-    Ok(Opened { files, keeper: Arc::new(Session(volume)) })
+    let rights = *volume.rights();
+    Ok(Opened { files, keeper: Arc::new(Session(volume)), rights })
 }
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// What a token leaves out, in words; nothing of one that leaves out nothing.
+fn rights(rights: &Rights) -> Vec<&'static str> {
+    let words = [
+        (rights.root != Ino::ROOT, "a part of the volume"),
+        (rights.read_only, "read-only"),
+        (rights.no_exec, "noexec"),
+        (rights.root_squash, "root squashed"),
+    ];
+    words.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
 }
 
 /// A session, as the process behind a mount keeps it.
@@ -54,7 +68,16 @@ impl Keeper for Session {
     }
 
     fn status(&self) -> Value {
-        json!({ "volume": self.0.info().name, "store": self.0.info().store, "session": self.0.session() })
+        let mut status = json!({
+            "volume": self.0.info().name,
+            "store": self.0.info().store,
+            "session": self.0.session(),
+            "rights": rights(self.0.rights()),
+        });
+        if let Some(trouble) = self.0.trouble() {
+            status["error"] = trouble.into();
+        }
+        status
     }
 
     fn unsettled_bytes(&self) -> u64 {

@@ -164,6 +164,11 @@ impl Shared {
         let Some(events) = self.events.upgrade() else {
             return Err(Trouble::Never("the volume is gone".to_owned()));
         };
+        if let Some(why) = self.is_another(&welcome) {
+            // Nothing is asked in it.
+            let _ = self.transport.end(at.session, HELLO_PATIENCE);
+            return Err(Trouble::Refused(Refusal::Denied(why)));
+        }
         if !resumed {
             events.begun(at.number, &welcome, sent);
         } else if events.epoch() < welcome.epoch {
@@ -184,6 +189,19 @@ impl Shared {
         self.changed.notify_all();
         events.greeted();
         Ok(())
+    }
+
+    /// Why a session is not that of the mount: what was mounted under its root would be taken for something else.
+    fn is_another(&self, welcome: &Welcome) -> Option<String> {
+        let state = self.state.lock();
+        let (volume, rights) = state.volume.as_ref()?;
+        if volume.id != welcome.volume.id {
+            return Some(format!("'{}' is another volume now: unmount it and mount it again", volume.name));
+        }
+        (*rights != welcome.rights).then(|| {
+            "the token shows another directory than the one that is mounted, or has other rights: unmount it and mount it again"
+                .to_owned()
+        })
     }
 
     /// Says to the owner of this term which leases there are, until it has answered.
@@ -234,6 +252,9 @@ impl Shared {
             }
             Trouble::Refused(Refusal::MustReclaim { .. }) => return Greeting::Again,
             Trouble::Refused(Refusal::Denied(why)) => {
+                if state.phase != Phase::Refused(ClientError::Denied(why.clone())) {
+                    tracing::error!(why, "the servers refuse this mount: nothing works until they do not");
+                }
                 state.phase = Phase::Refused(ClientError::Denied(why));
             }
             Trouble::Refused(Refusal::NoVolume(name)) => {

@@ -195,6 +195,15 @@ impl Link {
         self.shared.state.lock().number
     }
 
+    /// Why the owner does not want this client, while that is so.
+    #[must_use]
+    pub fn refused(&self) -> Option<ClientError> {
+        match &self.shared.state.lock().phase {
+            Phase::Refused(why) => Some(why.clone()),
+            Phase::Up | Phase::Down => None,
+        }
+    }
+
     /// How long a request waits, as the mount's options say.
     #[must_use]
     pub fn patience(&self) -> Patience<'static> {

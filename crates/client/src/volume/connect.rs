@@ -10,7 +10,6 @@ use forebay_env::SystemClock;
 use forebay_object::{ObjectStore, StoreOptions, StoreUrl};
 use forebay_protocol::VolumeInfo;
 use forebay_rpc::{Address, Security};
-use forebay_types::Ino;
 use parking_lot::Mutex;
 
 use super::{
@@ -21,6 +20,7 @@ use super::{
     jobs::Jobs,
     locks::SharedLocks,
     opens::Opens,
+    root::Root,
 };
 use crate::{
     ahead::{Ahead, AheadOptions},
@@ -121,11 +121,6 @@ impl SharedVolume {
         let events: Arc<dyn Events> = Arc::clone(&reception) as _;
         let link = Link::start(transport, config, Arc::downgrade(&events), ticks).map_err(failed)?;
         let (info, rights) = link.volume(&Patience::new(Some(patience), None))?;
-        if rights.root != Ino::ROOT {
-            return Err(ClientError::Denied(
-                "the token is for a directory of the volume, which this client does not mount".to_owned(),
-            ));
-        }
         let (store, options) = open(&info)?;
         let link = Arc::new(link);
         let ahead = AheadOptions {
@@ -152,6 +147,7 @@ impl SharedVolume {
             read_only: settings.read_only || rights.read_only,
             info,
             rights,
+            root: Root(rights.root),
             lost: Mutex::default(),
             appends: [const { Mutex::new(()) }; super::core::APPENDS],
         });

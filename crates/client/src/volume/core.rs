@@ -28,6 +28,7 @@ use super::{
     jobs::{Job, Jobs},
     locks::SharedLocks,
     opens::Opens,
+    root::Root,
 };
 
 /// How long a recall tries to have stored what was kept back. Others wait for it: after that it is lost, which the next fsync says.
@@ -46,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) kernel: OnceLock<Arc<dyn KernelCaches>>,
     pub(crate) info: VolumeInfo,
     pub(crate) rights: Rights,
+    /// What the mount calls its root.
+    pub(crate) root: Root,
     pub(crate) read_only: bool,
     /// What was lost of files, for their next fsync.
     pub(crate) lost: Mutex<FxHashMap<Ino, ClientError>>,

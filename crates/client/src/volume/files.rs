@@ -8,18 +8,41 @@ use forebay_vfs::{Files, Locks, ReadPieces, Space, VfsError, Whence, Write};
 
 use super::{SharedVolume, jobs::Job};
 
+impl SharedVolume {
+    /// The inode that the mount calls so.
+    fn own(&self, ino: Ino) -> Ino {
+        self.core.root.across(ino)
+    }
+
+    /// An inode as the mount is told of it.
+    fn out(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        self.core.root.shown(inode)
+    }
+
+    fn remove(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        directory: bool,
+        in_use: &dyn Fn(Ino) -> bool,
+    ) -> Result<Removed, VfsError> {
+        let in_use = |ino| in_use(self.own(ino));
+        Ok(self.core.root.removed(self.core.remove(self.own(parent), name, directory, &in_use)?))
+    }
+}
+
 impl Files for SharedVolume {
     fn inode(&self, ino: Ino) -> Result<Arc<Inode>, VfsError> {
-        self.core.inode(ino)
+        Ok(self.out(self.core.inode(self.own(ino))?))
     }
 
     fn nameless(&self, ino: Ino) -> Option<Arc<Inode>> {
-        let known = || self.core.desk.names.inode(ino).filter(|inode| inode.row.nlink == 0);
-        self.core.opens.nameless(ino).or_else(known)
+        let own = self.own(ino);
+        let known = || self.core.desk.names.inode(own).filter(|inode| inode.row.nlink == 0);
+        self.core.opens.nameless(own).or_else(known).map(|inode| self.out(inode))
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Arc<Inode>, VfsError> {
-        self.core.lookup(parent, name)
+        Ok(self.out(self.core.lookup(self.own(parent), name)?))
     }
 
     fn entries(
@@ -29,39 +52,39 @@ impl Files for SharedVolume {
         limit: usize,
         inodes: bool,
     ) -> Result<Vec<DirEntry>, VfsError> {
-        self.core.entries(dir, after, limit, inodes)
+        Ok(self.core.root.entries(self.core.entries(self.own(dir), after, limit, inodes)?))
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>, VfsError> {
-        self.core.read_link(ino)
+        self.core.read_link(self.own(ino))
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
-        self.core.xattr(ino, name)
+        self.core.xattr(self.own(ino), name)
     }
 
     fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, VfsError> {
-        self.core.xattrs(ino)
+        self.core.xattrs(self.own(ino))
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Inode, VfsError> {
-        self.core.make(parent, name, new)
+        Ok(self.core.root.out(self.core.make(self.own(parent), name, new)?))
     }
 
     fn make_nameless(&self, parent: Ino, new: &NewInode) -> Result<Inode, VfsError> {
-        self.core.make_nameless(parent, new)
+        Ok(self.core.root.out(self.core.make_nameless(self.own(parent), new)?))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, VfsError> {
-        self.core.link(ino, parent, name)
+        Ok(self.core.root.out(self.core.link(self.own(ino), self.own(parent), name)?))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8], in_use: &dyn Fn(Ino) -> bool) -> Result<Removed, VfsError> {
-        self.core.remove(parent, name, false, in_use)
+        self.remove((parent, name), false, in_use)
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8], in_use: &dyn Fn(Ino) -> bool) -> Result<Removed, VfsError> {
-        self.core.remove(parent, name, true, in_use)
+        self.remove((parent, name), true, in_use)
     }
 
     fn rename(
@@ -71,46 +94,49 @@ impl Files for SharedVolume {
         mode: RenameMode,
         in_use: &dyn Fn(Ino) -> bool,
     ) -> Result<Option<Removed>, VfsError> {
-        self.core.rename(from, to, mode, in_use)
+        let (from, to) = ((self.own(from.0), from.1), (self.own(to.0), to.1));
+        let replaced = self.core.rename(from, to, mode, &|ino| in_use(self.own(ino)))?;
+        Ok(replaced.map(|replaced| self.core.root.removed(replaced)))
     }
 
     fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError> {
-        self.core.set_attr(ino, set)
+        Ok(self.core.root.out(self.core.set_attr(self.own(ino), set)?))
     }
 
     fn set_atime(&self, ino: Ino, atime: Timespec) -> Result<(), VfsError> {
-        self.core.set_atime(ino, atime)
+        self.core.set_atime(self.own(ino), atime)
     }
 
     fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: SetXattr) -> Result<(), VfsError> {
-        self.core.set_xattr(ino, name, value, mode)
+        self.core.set_xattr(self.own(ino), name, value, mode)
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), VfsError> {
-        self.core.remove_xattr(ino, name)
+        self.core.remove_xattr(self.own(ino), name)
     }
 
     fn purge(&self, ino: Ino) {
         // The owner removes it once nobody has it open: it hears of that when the last handle is closed. Nobody reads what was kept back of it.
-        self.core.bytes.discard(ino);
+        self.core.bytes.discard(self.own(ino));
     }
 
     fn opened(&self, ino: Ino) {
-        self.core.opens.opened(ino);
+        self.core.opens.opened(self.own(ino));
     }
 
     fn closed(&self, ino: Ino) {
+        let ino = self.own(ino);
         if self.core.opens.closed(ino) {
             self.core.jobs.put(Job::Release(ino));
         }
     }
 
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
-        self.core.read(ino, offset, len)
+        self.core.read(self.own(ino), offset, len)
     }
 
     fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
-        self.core.write(ino, write)
+        self.core.write(self.own(ino), write)
     }
 
     fn punch(
@@ -121,11 +147,11 @@ impl Files for SharedVolume {
         size: Option<u64>,
         attr: WriteAttr,
     ) -> Result<(), VfsError> {
-        self.core.punch(ino, (from, to), size, attr)
+        self.core.punch(self.own(ino), (from, to), size, attr)
     }
 
     fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<(), VfsError> {
-        self.core.punch(ino, (0, 0), Some(end), attr)
+        self.core.punch(self.own(ino), (0, 0), Some(end), attr)
     }
 
     fn copy_range(
@@ -135,15 +161,15 @@ impl Files for SharedVolume {
         len: u64,
         attr: WriteAttr,
     ) -> Result<u64, VfsError> {
-        self.core.copy_range(from, to, len, attr)
+        self.core.copy_range((self.own(from.0), from.1), (self.own(to.0), to.1), len, attr)
     }
 
     fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {
-        self.core.seek(ino, offset, whence)
+        self.core.seek(self.own(ino), offset, whence)
     }
 
     fn sync_file(&self, ino: Ino) -> Result<(), VfsError> {
-        self.core.sync_file(ino)
+        self.core.sync_file(self.own(ino))
     }
 
     fn sync_all(&self) -> Result<(), VfsError> {
@@ -164,7 +190,7 @@ impl Files for SharedVolume {
     }
 
     fn lifetime(&self, ino: Ino) -> Option<Duration> {
-        Some(self.core.desk.names.lifetime(ino))
+        Some(self.core.desk.names.lifetime(self.own(ino)))
     }
 
     fn is_shared(&self) -> bool {
@@ -172,6 +198,6 @@ impl Files for SharedVolume {
     }
 
     fn locks(&self) -> Option<&dyn Locks> {
-        Some(&self.core.locks)
+        Some(self.core.as_ref())
     }
 }

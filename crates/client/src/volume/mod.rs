@@ -11,6 +11,7 @@ mod jobs;
 mod locks;
 mod names;
 mod opens;
+mod root;
 
 use std::{fmt, sync::Arc};
 
@@ -48,7 +49,7 @@ impl SharedVolume {
 
     /// The mount's copies, to be dropped when leases go. Given once, before the mount answers anything.
     pub fn set_kernel(&self, kernel: Arc<dyn KernelCaches>) {
-        if self.core.kernel.set(kernel).is_err() {
+        if self.core.kernel.set(self.core.root.kernel(kernel)).is_err() {
             tracing::error!("a shared volume has one mount, and was given another");
         }
     }
@@ -57,6 +58,12 @@ impl SharedVolume {
     #[must_use]
     pub fn session(&self) -> u64 {
         self.core.desk.link.number()
+    }
+
+    /// Why the servers refuse this client, while they do: its token was revoked or has expired, or shows something else by now.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.core.desk.link.refused().map(|why| why.to_string())
     }
 
     /// Bytes that were written here and that the owner does not have.

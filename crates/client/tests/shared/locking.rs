@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::world::{Client, World, until};
 
-type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
+pub type Outcome = Arc<Mutex<Option<Result<(), String>>>>;
 
 struct Waiter(u64, Outcome);
 
@@ -31,19 +31,19 @@ impl LockWaiter for Waiter {
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-fn request(owner: u64, kind: LockKind) -> LockRequest {
+pub fn request(owner: u64, kind: LockKind) -> LockRequest {
     let range = LockRange { start: 0, end: u64::MAX, kind, pid: 1 };
     LockRequest { space: LockSpace::Flock, owner, fh: owner, range }
 }
 
-fn lock(client: &Client, ino: Ino, owner: u64, kind: LockKind, wait: bool) -> (u64, Outcome) {
+pub fn lock(client: &Client, ino: Ino, owner: u64, kind: LockKind, wait: bool) -> (u64, Outcome) {
     let (unique, outcome) = (NEXT.fetch_add(1, SeqCst), Outcome::default());
     let waiter = Box::new(Waiter(unique, Arc::clone(&outcome)));
     client.volume.locks().unwrap().set(ino, request(owner, kind), wait, waiter);
     (unique, outcome)
 }
 
-fn is_ok(outcome: &Outcome) -> bool {
+pub fn is_ok(outcome: &Outcome) -> bool {
     matches!(&*outcome.lock(), Some(Ok(())))
 }
 

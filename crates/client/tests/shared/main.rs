@@ -7,5 +7,6 @@ mod coherence;
 mod faults;
 mod locking;
 mod random;
+mod rooted;
 mod side_by_side;
 mod world;

@@ -110,6 +110,14 @@ impl World {
         self.server.lock().as_ref().map(|server| Arc::clone(&server.owner))
     }
 
+    /// Ends the sessions that have this root.
+    pub fn end_sessions_below(&self, root: Ino) {
+        let owner = self.owner().unwrap();
+        let sessions: Vec<_> = self.links.lock().iter().map(|(session, _)| *session).collect();
+        let below = |session: &SessionId| owner.rights(*session).is_some_and(|rights| rights.root == root);
+        sessions.into_iter().filter(below).for_each(|session| owner.end_session(session));
+    }
+
     /// Waits until nothing is left of an inode. Who has seen it may go on to know it.
     pub fn is_purged(self: &Arc<Self>, ino: Ino) {
         until("the last handle", || !self.owner().unwrap().is_open(ino));
@@ -130,6 +138,16 @@ impl World {
     }
 
     pub fn client_with(self: &Arc<Self>, settings: Settings) -> Client {
+        self.client_of(settings, Rights::ALL)
+    }
+
+    /// One whose token shows this directory.
+    pub fn client_below(self: &Arc<Self>, name: &str, root: Ino) -> Client {
+        let rights = Rights { root, ..Rights::ALL };
+        self.client_of(Settings { names: 10_000, ..Settings::of("v", name) }, rights)
+    }
+
+    pub fn client_of(self: &Arc<Self>, settings: Settings, rights: Rights) -> Client {
         let wire = Arc::new(Wire {
             world: Arc::clone(self),
             listener: Mutex::new(None),
@@ -138,6 +156,7 @@ impl World {
             loses: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             delay_us: AtomicU64::new(0),
+            rights: Mutex::new(rights),
         });
         let store = self.store();
         let open = move |_: &VolumeInfo| {
@@ -171,6 +190,8 @@ pub struct Wire {
     pub asked: AtomicU64,
     /// How long each of them is under way, in microseconds.
     pub delay_us: AtomicU64,
+    /// What its token gives a session that begins now.
+    pub rights: Mutex<Rights>,
 }
 
 impl Wire {
@@ -263,7 +284,8 @@ impl Transport for Wire {
                 Err(refusal) => return Err(Trouble::Refused(refusal)),
             }
         } else {
-            let begin = |reply| owner.begin_session(hello.session, &hello.client, Rights::ALL, reply);
+            let rights = *self.rights.lock();
+            let begin = |reply| owner.begin_session(hello.session, &hello.client, rights, reply);
             told(self.reply(&owner, begin, patience)?)?;
         }
         self.greeted.store(true, SeqCst);
@@ -281,7 +303,8 @@ impl Transport for Wire {
             limit: None,
             generation: 1,
         };
-        Ok(Welcome { epoch, term_ms, begun: !hello.resumes, volume, rights: Rights::ALL })
+        let rights = owner.rights(hello.session).unwrap_or(Rights::ALL);
+        Ok(Welcome { epoch, term_ms, begun: !hello.resumes, volume, rights })
     }
 
     fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {

@@ -68,10 +68,6 @@ impl Service {
             return Err(Refusal::NotOwner { address: None }.into());
         };
         let owner = owner_of(&self.cluster, &hosted)?;
-        let rights = match &token {
-            Some((_, token)) => Rights { root: root(&owner, token)?, ..rights(token) },
-            None => Rights::ALL,
-        };
         if hello.resumes {
             match owner.renew(hello.session) {
                 // It is told what is to be reclaimed when it asks for something.
@@ -79,6 +75,7 @@ impl Service {
                 Err(refusal) => return Err(refusal.into()),
             }
         }
+        let rights = granted(&owner, &hello, token.as_ref().map(|(_, token)| token))?;
         // Before it begins, so that it misses no push.
         let link =
             Link { peer: Arc::clone(peer), client: hello.client.clone(), token: token.map(|(id, _)| id) };
@@ -142,6 +139,26 @@ impl Service {
             }
         }
     }
+}
+
+/// What the session may. One that lives goes on with the directory that it began with, wherever that is by now; by a token that has other rights nobody goes on with it.
+fn granted(owner: &VolumeOwner, hello: &Hello, token: Option<&TokenRow>) -> Result<Rights, Refused> {
+    let whole = Rights { root: Ino::ROOT, ..token.map_or(Rights::ALL, rights) };
+    let narrow = token.filter(|token| shows_a_part(token));
+    match (owner.rights(hello.session), narrow) {
+        (Some(has), _) => {
+            let fits =
+                Rights { root: Ino::ROOT, ..has } == whole && (has.root != Ino::ROOT) == narrow.is_some();
+            let denied = || Refusal::Denied("the session was begun by a token with other rights".to_owned());
+            if fits { Ok(has) } else { Err(denied().into()) }
+        }
+        (None, Some(token)) => Ok(Rights { root: root(owner, token)?, ..whole }),
+        (None, None) => Ok(whole),
+    }
+}
+
+fn shows_a_part(token: &TokenRow) -> bool {
+    token.root.split('/').any(|name| !name.is_empty())
 }
 
 fn rights(token: &TokenRow) -> Rights {

@@ -4,6 +4,7 @@
 
 mod bed;
 mod garbage;
+mod matrix;
 mod places;
 mod rights;
 mod sharing;

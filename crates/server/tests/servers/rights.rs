@@ -22,8 +22,13 @@ fn denied(result: Result<impl std::fmt::Debug, Not>) -> String {
     }
 }
 
+/// Since 1970.
+pub fn seconds() -> i64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
 /// A server that needs tokens, on a Unix socket by which it is administered.
-fn strict(bed: &Bed) -> MetaServer {
+pub fn strict(bed: &Bed) -> MetaServer {
     let options = ServerOptions {
         insecure: false,
         listen: vec![Address::Unix(bed.dir.path().join("socket"))],
@@ -67,14 +72,33 @@ fn a_volume_is_used_with_a_token_and_within_its_rights() {
     let welcome = reader.hello("v", 3, Some(&narrow)).unwrap();
     let rights = welcome.rights;
     assert!(rights.read_only && rights.no_exec && rights.root_squash && rights.root != Ino::ROOT);
-    let session = reader.join_with("v", 3, &narrow);
+    let narrowed = reader.join_with("v", 3, &narrow);
     let new = match make_of("file", FileKind::Regular) {
         forebay_protocol::Operation::Make(_, name, new) => {
             forebay_protocol::Operation::Make(rights.root, name, new)
         }
         other => panic!("{other:?}"),
     };
-    assert_eq!(session.answer(new), Answer::Failed(Failure::ReadOnly));
+    assert_eq!(narrowed.answer(new), Answer::Failed(Failure::ReadOnly));
+    for other in [&secret, &asks.token(&TokenInfo { root: "/dir".to_owned(), ..whole("v") }).1] {
+        assert!(
+            denied(asks.hello("v", 3, Some(other))).contains("other rights"),
+            "it is not that token's session"
+        );
+    }
+    // The session stays with its directory; a new one is shown what is there now.
+    let moves = forebay_protocol::Operation::Rename {
+        from: Ino::ROOT,
+        name: b"dir".to_vec(),
+        to: Ino::ROOT,
+        new_name: b"moved".to_vec(),
+        mode: forebay_meta::RenameMode::Replace,
+        open: Vec::new(),
+    };
+    let moved = session.answer(moves);
+    assert!(matches!(moved, Answer::Renamed(..)), "{moved:?}");
+    assert_eq!(reader.hello("v", 3, Some(&narrow)).unwrap().rights, rights);
+    assert!(denied(asks.hello("v", 6, Some(&narrow))).contains("'/dir'"));
     let nowhere = asks.token(&TokenInfo { root: "/none".to_owned(), ..whole("v") }).1;
     assert!(denied(asks.hello("v", 4, Some(&nowhere))).contains("'/none'"));
 }
@@ -85,7 +109,7 @@ fn a_token_that_expires_or_is_revoked_ends_its_sessions() {
     let server = strict(&bed);
     let asks = Asks::of(&server);
     asks.create(&bed, "v");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let now = seconds();
     let past = TokenInfo { expires: Some(Timespec { secs: now - 10, nanos: 0 }), ..whole("v") };
     let refused: Result<(Vec<TokenInfo>, String), _> = asks.call(Kind::Tokens, &TokenRequest::Create(past));
     assert!(matches!(refused, Err(Not::Refused(Refusal::Invalid(why))) if why.contains("expired")));

@@ -8,6 +8,7 @@ mod contents;
 mod listing;
 mod nameless;
 mod names;
+mod squash;
 mod takeover;
 
 use std::{

@@ -76,11 +76,15 @@ fn a_mount_without_a_volume_here_is_served_asked_and_stopped() {
         unsettled: AtomicU64::new(7),
         closed: AtomicBool::new(false),
     });
-    let opened = Opened { files: volume, keeper: Arc::clone(&servers) as Arc<dyn Keeper> };
+    let rights = Rights { no_exec: true, ..Rights::ALL };
+    let opened = Opened { files: volume, keeper: Arc::clone(&servers) as Arc<dyn Keeper>, rights };
     let setup = setup(mountpoint.clone());
     let begun = begin(&setup, opened, None).unwrap();
     let server = thread::spawn(move || begun.run(&setup, None));
     fs::write(mountpoint.join("file"), b"text").unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.contains(mountpoint.to_str().unwrap())).unwrap();
+    assert!(line.contains("noexec") && !line.contains("ro,"), "the token's limits are the mount's: {line}");
 
     let mounted = mounts::on(&mountpoint).unwrap().unwrap();
     assert_eq!(

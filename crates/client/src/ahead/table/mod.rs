@@ -159,7 +159,8 @@ impl Table {
     fn above(&self, directory: Ino) -> Vec<Ino> {
         let mut found = vec![directory];
         let mut next = directory;
-        while let Some(node) = self.nodes.get(&next).filter(|_| next != Ino::ROOT) {
+        // The root, of the volume or of the session, is its own parent.
+        while let Some(node) = self.nodes.get(&next).filter(|node| node.row.parent != next) {
             next = node.row.parent;
             found.push(next);
         }
