@@ -24,6 +24,8 @@ pub struct OwnerStatus {
     pub batches: u64,
     /// What they took, in microseconds, all together.
     pub commit_us: u64,
+    /// Bytes of files, as they are stored.
+    pub used: u64,
 }
 
 /// Counts batches.
@@ -81,6 +83,7 @@ impl VolumeOwner {
             waiting: core.table.requests() as u64,
             batches: self.batches.count.load(Relaxed),
             commit_us: self.batches.us.load(Relaxed),
+            used: self.ns.segment_totals().live,
         }
     }
 

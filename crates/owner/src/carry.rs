@@ -57,6 +57,8 @@ pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Opti
         | Operation::Punch { ino, .. } => vec![write(*ino)],
         Operation::Share { source, target, .. } => vec![read(*source), write(*target)],
         Operation::Commit(commit) => commit.files.iter().map(|file| write(file.ino)).collect(),
+        // Nobody takes the last name away meanwhile.
+        Operation::Hold(inos) => inos.iter().copied().map(read).collect(),
         // What is without a name has nobody else; space, numbers and locks are not leased.
         Operation::MakeNameless(..)
         | Operation::Space
@@ -100,6 +102,7 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
             names.extend([(*from, name.as_slice()), (*to, new_name.as_slice())]);
         }
         Operation::Commit(commit) => inodes.extend(commit.files.iter().map(|file| file.ino)),
+        Operation::Hold(inos) => inodes.extend(inos),
         Operation::Share { source, target, .. } => inodes.extend([*source, *target]),
         Operation::Inode(ino)
         | Operation::Entries { directory: ino, .. }
@@ -176,6 +179,7 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         Operation::Ahead(_) | Operation::Runs(_) => Vec::new(),
         Operation::Space
         | Operation::Numbers(..)
+        | Operation::Hold(_)
         | Operation::Release(_)
         | Operation::TestLock(..)
         | Operation::Lock(..)
@@ -245,6 +249,7 @@ pub(crate) fn carry_out(
         | Operation::Runs(_)
         | Operation::Ahead(_)
         | Operation::Commit(_)
+        | Operation::Hold(_)
         | Operation::Release(_)
         | Operation::TestLock(..)
         | Operation::Lock(..)

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use forebay_cluster::SessionId;
-use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Removed};
+use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Piece, PieceSource, Removed};
 use forebay_protocol::{Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SpaceAnswer};
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashSet;
@@ -64,6 +64,10 @@ impl VolumeOwner {
             Operation::Ahead(steps) => self.carry_out_ahead(session, rights, steps)?,
             Operation::Commit(commit) => self.take_in(session, rights, commit)?,
             Operation::Space => self.space(),
+            Operation::Hold(inos) => self.hold(session, rights, inos)?,
+            Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
+                Answer::Failed(Failure::NoSpace)
+            }
             Operation::Release(inos) => {
                 self.core.lock().released(session, self.at, inos);
                 Answer::Done
@@ -122,6 +126,36 @@ impl VolumeOwner {
             core.give_numbers(session, &numbers);
         }
         Ok(Answer::Numbers(numbers))
+    }
+
+    /// Notes that a session has these open. What it does not see is gone, as far as it is concerned.
+    fn hold(&self, session: SessionId, rights: &Rights, inos: &[Ino]) -> Result<Answer, MetaError> {
+        let mut gone = Vec::new();
+        for ino in inos {
+            let there = match self.ns.inode(self.at, *ino) {
+                Ok(_) => self.sees(session, rights, *ino)?,
+                Err(MetaError::Stale(_)) => false,
+                Err(error) => return Err(error),
+            };
+            if there {
+                self.core.lock().opened(session, self.at, *ino);
+            } else {
+                gone.push(*ino);
+            }
+        }
+        Ok(Answer::Committed(gone))
+    }
+
+    /// Whether there is no room for a range of a file to be there twice.
+    fn exceeds(&self, source: Ino, from: u64, len: u64) -> Result<bool, MetaError> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit == u64::MAX {
+            return Ok(false);
+        }
+        let shared = |piece: &Piece| matches!(piece.source, PieceSource::Extent(_));
+        let pieces = self.ns.map(self.at, source, from, len)?;
+        let more: u64 = pieces.iter().filter(|piece| shared(piece)).map(|piece| piece.len).sum();
+        Ok(more > 0 && self.ns.segment_totals().live.saturating_add(more) > limit)
     }
 
     /// Takes in what a session has put into the store. Files that it does not see are gone, as far as it is concerned.

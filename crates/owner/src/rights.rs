@@ -74,11 +74,12 @@ impl VolumeOwner {
 
 /// Whether it changes more than what the session itself has.
 fn changes_files(operation: &Operation) -> bool {
-    use Operation::{Lock, Release, Unlock, UnlockHandle};
-    operation.changes() && !matches!(operation, Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
+    use Operation::{Hold, Lock, Release, Unlock, UnlockHandle};
+    operation.changes()
+        && !matches!(operation, Hold(_) | Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
 }
 
-/// The inodes that an operation names. Those of a commit are looked at one by one: what is not seen is not there.
+/// The inodes that an operation names. Those of a commit and those to be held are looked at one by one: what is not seen is not there.
 fn named(operation: &Operation) -> [Option<Ino>; 2] {
     match operation {
         Operation::Lookup(ino, _)
@@ -106,9 +107,11 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         Operation::Share { source, target, .. } => [Some(*source), Some(*target)],
         // Each step is looked at by itself.
         Operation::Ahead(_) | Operation::Runs(_) => [None, None],
-        Operation::Space | Operation::Numbers(..) | Operation::Commit(_) | Operation::Release(_) => {
-            [None, None]
-        }
+        Operation::Space
+        | Operation::Numbers(..)
+        | Operation::Commit(_)
+        | Operation::Hold(_)
+        | Operation::Release(_) => [None, None],
     }
 }
 

@@ -212,7 +212,7 @@ pub enum Answer {
     Space(SpaceAnswer),
     /// Numbers.
     Numbers(Numbers),
-    /// It was taken in, except for these files, which are gone.
+    /// It was taken in, except for these inodes, which are gone.
     Committed(Vec<Ino>),
     /// What a move did: the inode that was moved and the one that had the new name, as they are now.
     Renamed(Box<InodeAnswer>, Option<Box<InodeAnswer>>),

@@ -116,6 +116,8 @@ pub enum Operation {
     Runs(u32),
     /// What the client has carried out by itself, in this order, under leases to write on all that it names. Refused whole where one of these is missing.
     Ahead(Vec<Step>),
+    /// The session has these open: each lives without a name until [`Operation::Release`]. Answered by [`crate::Answer::Committed`] with those that are gone.
+    Hold(Vec<Ino>),
 }
 
 choice!(Operation {
@@ -148,6 +150,7 @@ choice!(Operation {
     49 => UnlockHandle(ino, handle),
     50 => Runs(runs),
     51 => Ahead(steps),
+    52 => Hold(inos),
 });
 
 impl Operation {

@@ -88,6 +88,7 @@ pub(super) fn wants(operation: &Operation) -> Vec<Ino> {
         Operation::Link(ino, parent, _) => vec![*ino, *parent],
         Operation::Rename { from, to, .. } => vec![*from, *to],
         Operation::Share { source, target, .. } => vec![*source, *target],
+        Operation::Hold(inos) => inos.clone(),
         _ => Vec::new(),
     }
 }

@@ -89,8 +89,10 @@ impl Core {
             let told = self.desk.told(Operation::Inode(ino), Some(wish))?;
             let Answer::Inode(answer) = told.answer else { return Err(unexpected(&told.answer, ino)) };
             if !told.leased && self.opens.needs_lease(ino) {
-                // Where many wait, only the right to write is sure to be given.
-                wish = Lease::Write;
+                // Others want it. It is asked again, as its last name may have gone meanwhile.
+                if !self.hold(ino)? {
+                    wish = Lease::Write;
+                }
                 continue;
             }
             let inode = self.put_over(Arc::new(inode_of(&answer)));
@@ -98,6 +100,31 @@ impl Core {
                 return Ok(Readable { inode, leased: told.leased });
             }
         }
+    }
+
+    /// Tells the owner that an inode is open here, where there is no lease by which it would ask. False: its release does not know how to be told, and only the right to
+    /// write is sure to be given.
+    fn hold(&self, ino: Ino) -> Result<bool, VfsError> {
+        let (number, patience) = (self.desk.link.number(), self.desk.link.patience());
+        match self.desk.ask_for(Operation::Hold(vec![ino]), None, None, Some(number), &patience) {
+            Ok(told) => match told.answer {
+                Answer::Committed(gone) if gone.is_empty() => {}
+                Answer::Committed(_) => return Err(VfsError::Stale(ino)),
+                other => return Err(unexpected(&other, ino)),
+            },
+            // The next one begins with nothing open.
+            Err(ClientError::SessionEnded) => return Ok(true),
+            Err(ClientError::Unexpected(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        if !self.opens.tell(ino) {
+            // It was closed meanwhile.
+            self.jobs.put(Job::Release(ino));
+        }
+        if self.desk.link.number() != number {
+            self.opens.not_told(ino);
+        }
+        Ok(true)
     }
 
     /// An inode that an answer was about, as it is.
@@ -212,7 +239,8 @@ impl Core {
     fn recalled(self: &Arc<Self>, ino: Ino, keep: Option<Lease>, stamp: Stamp) {
         let is_directory = self.desk.names.is_directory(ino);
         if self.desk.names.recall(ino, keep, stamp) == Recalled::NotHeld {
-            self.desk.link.give_back(ino, stamp, None, self.opens.tell(ino));
+            // The owner may have no such lease any more, and then hears nothing by this.
+            self.desk.link.give_back(ino, stamp, None, self.opens.tell_perhaps(ino));
             return;
         }
         let told = self.kernel.get().filter(|_| keep.is_none()).map(|kernel| {

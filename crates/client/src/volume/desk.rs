@@ -8,6 +8,7 @@ use std::{
 use forebay_cluster::{Grant, Lease, Moment, Stamp, Terms};
 use forebay_protocol::{Answer, Operation, Response, Welcome};
 use forebay_types::{Epoch, Ino};
+use rustc_hash::FxHashSet;
 
 use crate::{
     ahead::{Ahead, Begun},
@@ -141,7 +142,12 @@ impl Events for Reception {
     }
 
     fn to_reclaim(&self, epoch: Epoch) -> Vec<(Ino, Lease)> {
-        self.names.to_reclaim(epoch)
+        let mut leases = self.names.to_reclaim(epoch);
+        // What is open is leased or told; but that a lease which was returned was of an open inode, a former owner may not have heard.
+        let open = self.core().map(|core| core.opens.all()).unwrap_or_default();
+        let leased: FxHashSet<Ino> = leases.iter().map(|(ino, _)| *ino).collect();
+        leases.extend(open.into_iter().filter(|ino| !leased.contains(ino)).map(|ino| (ino, Lease::Read)));
+        leases
     }
 
     fn reclaimed(&self, epoch: Epoch, grants: &[Grant]) {

@@ -1,7 +1,7 @@
 //! Inodes that are open on this mount.
 //!
 //! An inode that is open here lives though it loses its last name. The owner knows of it in one of two ways: this client has a lease on it, and says that it is open
-//! when it returns that; or the owner was told, and keeps a row until it is released. So an open inode is either leased or told.
+//! when it returns that; or the owner was told (`Hold`, a removal), and keeps a row until it is released. So an open inode is either leased or told.
 
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use rustc_hash::FxHashMap;
 struct Open {
     /// The owner has a row.
     told: bool,
+    /// The owner may have one.
+    perhaps: bool,
     /// What it was when it was last seen, for pages that the kernel writes back without a lease.
     seen: Option<Arc<Inode>>,
     /// It lost its last name by a removal of ours.
@@ -29,9 +31,9 @@ impl Opens {
         self.0.lock().entry(ino).or_default();
     }
 
-    /// The last handle is closed. True: the owner was told of it.
+    /// The last handle is closed. True: the owner was told of it, or may have been.
     pub(crate) fn closed(&self, ino: Ino) -> bool {
-        self.0.lock().remove(&ino).is_some_and(|open| open.told)
+        self.0.lock().remove(&ino).is_some_and(|open| open.told || open.perhaps)
     }
 
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
@@ -41,6 +43,11 @@ impl Opens {
     /// Whether it is open, to be said to the owner, which then keeps a row.
     pub(crate) fn tell(&self, ino: Ino) -> bool {
         self.0.lock().get_mut(&ino).map(|open| open.told = true).is_some()
+    }
+
+    /// Whether it is open, to be said to an owner who may not take it in.
+    pub(crate) fn tell_perhaps(&self, ino: Ino) -> bool {
+        self.0.lock().get_mut(&ino).map(|open| open.perhaps = true).is_some()
     }
 
     /// Whether it is open, and the owner knows of that only if there is a lease.
@@ -71,6 +78,11 @@ impl Opens {
     /// All that are open.
     pub(crate) fn all(&self) -> Vec<Ino> {
         self.0.lock().keys().copied().collect()
+    }
+
+    /// The owner was told in a session that is over.
+    pub(crate) fn not_told(&self, ino: Ino) {
+        self.0.lock().entry(ino).and_modify(|open| open.told = false);
     }
 
     /// The owner knows of none any more.

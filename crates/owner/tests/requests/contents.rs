@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_cluster::{Lease, SessionId};
 use forebay_format::row::{Extent, Layout, ObjectRef};
-use forebay_meta::{PieceSource, WriteAttr};
+use forebay_meta::{PieceSource, SetAttr, WriteAttr};
 use forebay_protocol::{
     Answer, Commit, Contents, Failure, FileCommit, Mapped, Numbers, ObjectCommit, Operation, Refusal,
     SegmentCommit, SpaceAnswer,
@@ -307,5 +307,39 @@ fn what_waited_for_a_session_that_ended_is_refused() {
     assert_eq!(made.get(), Err(Refusal::SessionEnded));
     server.owner.returned(holder.session, Ino::ROOT, kept.stamp, None, false);
     assert_eq!(holder.ask(lookup("a")).answer(), Answer::Failed(Failure::NotFound));
+    server.stop().unwrap();
+}
+
+#[test]
+fn bytes_that_are_shared_count_twice_against_the_limit() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (source, target) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
+    let put = object(&numbers(&client, 1), 0, 500);
+    let segment = put.segments[0].id;
+    let files = vec![file(source, vec![(0, extent(segment, 0, 300))])];
+    assert_eq!(client.ask(commit(vec![put], files)).answer(), Answer::Committed(vec![]));
+    let before = used(&client);
+    assert!(before > 0);
+    let share =
+        |from, len| Operation::Share { source, from, target, to: from, len, attr: WriteAttr::default() };
+    server.owner.set_limit(Some(before + 100));
+    assert_eq!(client.ask(share(0, 300)).answer(), Answer::Failed(Failure::NoSpace));
+    assert_eq!((used(&client), client.inode(Operation::Inode(target)).row.size), (before, 0));
+    assert!(client.ask(share(0, 50)).answer().inode().is_some());
+    // What takes nothing is not refused: holes, and sizes.
+    server.owner.set_limit(Some(1));
+    let set = SetAttr { size: Some(1 << 30), ..SetAttr::default() };
+    client.inode(Operation::SetAttr(target, set));
+    client.inode(Operation::Punch {
+        ino: source,
+        from: 0,
+        to: 300,
+        size: Some(900),
+        attr: WriteAttr::default(),
+    });
+    client.inode(share(300, 600));
+    assert!(server.owner.status().used < before);
     server.stop().unwrap();
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use forebay_cluster::Lease;
-use forebay_protocol::{Answer, Failure, Operation, Push};
+use forebay_protocol::{Answer, Failure, Operation, Push, Rights};
 use forebay_types::Ino;
 
 use super::{
     contents::{commit, extent, file, numbers, object},
-    world::{Client, Server, World, make, until},
+    world::{Client, Server, World, make, make_directory, until},
 };
 
 fn unlink(name: &str, open: &[Ino]) -> Operation {
@@ -156,5 +156,47 @@ fn only_who_has_a_lease_says_that_it_has_the_inode_open() {
     let ino = client.inode(make("a")).ino;
     server.owner.returned(other.session, ino, forebay_cluster::Stamp::default(), None, true);
     assert!(!server.owner.is_open(ino));
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_a_session_holds_lives_without_a_lease() {
+    for world in World::both() {
+        let server = world.owner();
+        let (holder, other) = (server.begin(1), server.begin(2));
+        let ino = other.inode(make("a")).ino;
+        let gone = Ino(1 << 30);
+        assert_eq!(holder.ask(Operation::Hold(vec![ino, gone])).answer(), Answer::Committed(vec![gone]));
+        // Nobody is asked, and it lives, also at another server.
+        assert_eq!(other.inode(unlink("a", &[])).row.nlink, 0);
+        assert!(server.told(holder.session).is_empty());
+        server.owner.tidy().unwrap();
+        assert!(!is_gone(&holder, ino));
+        let later = world.owner();
+        for session in [holder.session, other.session] {
+            later.owner.reclaim(session, &[]).unwrap();
+        }
+        let holder = later.client(holder.session, holder.next());
+        later.owner.tidy().unwrap();
+        assert!(!is_gone(&holder, ino));
+        assert_eq!(holder.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
+        later.owner.tidy().unwrap();
+        assert!(is_gone(&holder, ino));
+        assert_eq!(holder.ask(Operation::Hold(vec![ino])).answer(), Answer::Committed(vec![ino]));
+        later.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_session_holds_nothing_that_it_does_not_see() {
+    let world = World::new();
+    let server = world.owner();
+    let all = server.begin(1);
+    let (own, other) = (all.inode(make_directory("own")).ino, all.inode(make("other")).ino);
+    let rights = Rights { root: own, read_only: true, ..Rights::ALL };
+    let limited = server.begin_with(2, rights);
+    let held = limited.ask(Operation::Hold(vec![other, own, Ino::ROOT])).answer();
+    assert_eq!(held, Answer::Committed(vec![other, Ino::ROOT]));
+    assert_eq!(limited.ask(Operation::Inode(other)).answer(), Answer::Failed(Failure::Stale));
     server.stop().unwrap();
 }

@@ -49,7 +49,7 @@ fn owned(cluster: &Cluster, hosted: &Hosted) -> OwnedStatus {
                 clients,
                 waiting: status.waiting,
                 batches: status.batches,
-                used: 0,
+                used: status.used,
             }
         }
     }

@@ -27,6 +27,8 @@ enum Class {
     Changes,
     /// It names an inode, and changes only what the session has.
     Locks,
+    /// It says what the session has open, and what is not seen is left out.
+    Holds,
     /// It names none, and changes at most what the session has.
     Own,
     /// It names none, and takes numbers.
@@ -46,6 +48,7 @@ fn class(operation: &Operation) -> Class {
         Op::Rmdir(..) | Op::Rename { .. } | Op::SetAttr(..) | Op::SetAtime(..) => Class::Changes,
         Op::SetXattr(..) | Op::RemoveXattr(..) | Op::Punch { .. } | Op::Share { .. } => Class::Changes,
         Op::Lock(..) | Op::Unlock(..) | Op::UnlockHandle(..) => Class::Locks,
+        Op::Hold(_) => Class::Holds,
         Op::Space | Op::Release(_) => Class::Own,
         Op::Numbers(..) | Op::Runs(_) => Class::Numbers,
         Op::Commit(_) => Class::Commits,
@@ -98,7 +101,7 @@ fn expected(token: Token, class: Class, outside: bool) -> Outcome {
         (Token::None | Token::Expired | Token::Revoked | Token::OfAnother, _) => Outcome::Refused,
         (_, Class::Changes | Class::Numbers | Class::Commits | Class::Ahead) if reads => Outcome::ReadOnly,
         (_, Class::Looks | Class::Changes | Class::Locks) if hidden => Outcome::Stale,
-        (_, Class::Commits) if hidden => Outcome::Gone,
+        (_, Class::Commits | Class::Holds) if hidden => Outcome::Gone,
         (_, Class::Ahead) if hidden => Outcome::NotPermitted,
         _ => Outcome::Done,
     }
@@ -206,6 +209,7 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::Punch { ino: file, from: 0, to: 9, size: None, attr },
         Operation::Share { source: file, from: 0, target: own.file, to: 0, len: 1, attr },
         Operation::Share { source: own.file, from: 0, target: file, to: 0, len: 1, attr },
+        Operation::Hold(vec![file]),
         Operation::Release(vec![]),
         Operation::Lock(file, lock(), false),
         Operation::Unlock(file, LockSpace::Record, 1, (0, 9)),

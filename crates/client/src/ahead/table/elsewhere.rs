@@ -20,7 +20,7 @@ impl Table {
             Operation::Link(ino, parent, _) => vec![*ino, *parent],
             Operation::Share { source, target, .. } => vec![*source, *target],
             Operation::Commit(commit) => commit.files.iter().map(|file| file.ino).collect(),
-            Operation::Release(inos) => inos.clone(),
+            Operation::Hold(inos) | Operation::Release(inos) => inos.clone(),
             Operation::Inode(ino)
             | Operation::Entries { directory: ino, .. }
             | Operation::ReadLink(ino)
@@ -65,7 +65,8 @@ impl Table {
         }
         match operation {
             // These change no row that is known here.
-            Operation::Lock(..)
+            Operation::Hold(_)
+            | Operation::Lock(..)
             | Operation::Unlock(..)
             | Operation::UnlockHandle(..)
             | Operation::MakeNameless(..) => return,
