@@ -40,6 +40,8 @@ pub(super) enum Base {
 pub(super) struct Seen {
     pub(super) size: u64,
     pub(super) mtime: Timespec,
+    /// When it was written last, whatever its times were set to since.
+    pub(super) wrote: Timespec,
     /// Bits of the mode that stay.
     pub(super) mode: Option<u16>,
     /// Bytes that are allocated, or will be: an estimate.
@@ -120,11 +122,12 @@ impl FileState {
         let seen = self.seen.get_or_insert(Seen {
             size: row.size,
             mtime: row.mtime,
+            wrote: row.ctime,
             mode: None,
             allocated: row.allocated,
         });
         seen.size = seen.size.max(offset + data.len() as u64);
-        seen.mtime = now;
+        (seen.mtime, seen.wrote) = (now, now);
         seen.mode = narrowed(seen.mode, mode);
         let size = seen.size;
         let open = self.open.get_or_insert_with(|| {
@@ -187,6 +190,16 @@ impl FileState {
         self.failures += 1;
         self.failed = Some(error.clone());
         freed
+    }
+
+    /// The time of change was set, after what was written so far.
+    pub(super) fn set_mtime(&mut self, mtime: Timespec) {
+        if let Some(open) = &mut self.open {
+            open.mtime = mtime;
+        }
+        if let Some(seen) = &mut self.seen {
+            seen.mtime = mtime;
+        }
     }
 
     /// Drops everything that is kept back. Returns what that cost.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use forebay_meta::{Inode, SetAttr, SetTime, WriteAttr};
 use forebay_protocol::Failure;
-use forebay_types::{Ino, limits::file_size_max};
+use forebay_types::{Ino, Timespec, limits::file_size_max};
 use parking_lot::MutexGuard;
 
 use super::{
@@ -93,7 +93,7 @@ impl Contents {
         let row = &mut inode.row;
         row.size = row.size.max(seen.size);
         row.mtime = seen.mtime;
-        row.ctime = row.ctime.max(seen.mtime);
+        row.ctime = row.ctime.max(seen.wrote);
         row.mode &= seen.mode.unwrap_or(0o7777);
         row.allocated = row.allocated.max(seen.allocated.min(seen.size));
     }
@@ -137,23 +137,34 @@ impl Contents {
         let mut guard = file.state.lock();
         let state = &mut *guard;
         let mut freed = 0;
-        let mtime = set.mtime.map(|time| match time {
-            SetTime::Now => shared.options.clock.now(),
-            SetTime::To(time) => time,
-        });
         if let Some(open) = &mut state.open {
             freed = set.size.map_or(0, |size| open.cut(size));
-            open.mtime = mtime.unwrap_or(open.mtime);
             open.mode = open.mode.filter(|_| set.mode.is_none());
         }
         if let Some(seen) = &mut state.seen {
             seen.size = set.size.unwrap_or(seen.size);
-            seen.mtime = mtime.unwrap_or(seen.mtime);
             seen.mode = seen.mode.filter(|_| set.mode.is_none());
+        }
+        let mtime = match set.mtime {
+            None if set.size.is_none() => None,
+            None | Some(SetTime::Now) => Some(shared.options.clock.now()),
+            Some(SetTime::To(time)) => Some(time),
+        };
+        if let Some(mtime) = mtime {
+            state.set_mtime(mtime);
         }
         drop(guard);
         shared.free(freed);
         Ok(())
+    }
+
+    /// The attributes were set, by [`Contents::before_set_attr`]'s request, and this is the time of change that the file has now: what is kept back does not replace it.
+    pub fn after_set_attr(&self, ino: Ino, set: &SetAttr, mtime: Timespec) {
+        if let Some(file) = self.shared.files.get(ino)
+            && (set.size.is_some() || set.mtime.is_some())
+        {
+            file.state.lock().set_mtime(mtime);
+        }
     }
 
     /// Forgets what the owner has said of a file: the lease went, or the inode was changed by something else than what is kept back here.

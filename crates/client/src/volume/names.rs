@@ -222,6 +222,9 @@ impl Core {
             Ok(()) => self.changed(Operation::SetAttr(ino, set.clone()), ino),
             Err(error) => Err(error.into()),
         };
+        if let Ok(inode) = &changed {
+            self.bytes.after_set_attr(ino, set, inode.row.mtime);
+        }
         // Also where it failed: writers are held off until then.
         self.bytes.forget(ino);
         let mut inode = changed?;

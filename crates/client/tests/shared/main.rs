@@ -9,4 +9,5 @@ mod locking;
 mod random;
 mod rooted;
 mod side_by_side;
+mod times;
 mod world;

@@ -149,8 +149,11 @@ impl Namespace {
         }
         let row = txn.row_mut(ino)?;
         row.size = size;
-        row.mtime = file.mtime;
-        row.ctime = row.ctime.max(file.mtime);
+        // A time that the row has already was set, which was a change of its own and at another time.
+        if row.mtime != file.mtime {
+            row.mtime = file.mtime;
+            row.ctime = row.ctime.max(file.mtime);
+        }
         row.mode &= file.attr.mode.unwrap_or(0o7777);
         Ok(())
     }
