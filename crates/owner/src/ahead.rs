@@ -158,7 +158,7 @@ impl VolumeOwner {
         at_time(step.time, || match (&step.operation, step.made) {
             (Operation::Make(..), Some(ino)) => self.make_ahead(session, rights, &step.operation, ino),
             (Operation::Make(..), None) | (_, Some(_)) => Ok(Answer::Failed(Failure::Invalid)),
-            (operation, None) if Step::may_be(operation) => self.perform(session, rights, operation),
+            (operation, None) if Step::may_be(operation) => self.perform(session, rights, operation, &needs),
             _ => Ok(Answer::Failed(Failure::Invalid)),
         })
     }

@@ -130,10 +130,12 @@ impl VolumeOwner {
             return reply(Err(Refusal::WrongSlot));
         }
         carry::read_ahead(&request.operation, &self.ns, self.at);
-        let needs = carry::needs(&request.operation, &self.ns, self.at);
+        let rights = self.rights(request.session).unwrap_or(Rights::ALL);
+        // What it may not do is said in its turn.
+        let needs = self.needs(request.session, &rights, &request.operation).unwrap_or_default();
         let mut request = request;
         let mut core = self.core.lock();
-        if core.rights.get(&request.session).is_some_and(|rights| rights.read_only) {
+        if rights.read_only {
             request.wish = request.wish.map(|_| Lease::Read);
         }
         let heard =

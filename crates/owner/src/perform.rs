@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use forebay_cluster::SessionId;
+use forebay_cluster::{Need, SessionId};
 use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Piece, PieceSource, Removed};
 use forebay_protocol::{Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SpaceAnswer};
 use forebay_types::{Ino, SegmentId};
@@ -17,12 +17,21 @@ const NUMBERS_MAX: u32 = 4096;
 /// Objects that a session may have numbers of, and not have committed.
 const OBJECTS_MAX: u64 = 1 << 16;
 
+/// Of a session that does not see everything, the inodes that were needed: what it has come to see since then is not carried out.
+fn needed(rights: &Rights, needs: &[Need]) -> Option<FxHashSet<Ino>> {
+    (rights.root != Ino::ROOT).then(|| needs.iter().map(|need| need.ino).collect())
+}
+
+fn is_needed(needed: Option<&FxHashSet<Ino>>, ino: Ino) -> bool {
+    needed.is_none_or(|needed| needed.contains(&ino))
+}
+
 fn inode(inode: &Inode) -> Answer {
     Answer::Inode(Box::new(InodeAnswer::of(inode)))
 }
 
 impl VolumeOwner {
-    /// Carries an operation of a session out, as far as it may.
+    /// Carries an operation of a session out, as far as it may, with what it needs.
     ///
     /// # Errors
     /// [`MetaError`]; nothing was changed.
@@ -31,6 +40,7 @@ impl VolumeOwner {
         session: SessionId,
         rights: &Rights,
         operation: &Operation,
+        needs: &[Need],
     ) -> Result<Answer, MetaError> {
         if let Some(failure) = self.forbids(session, rights, operation)? {
             return Ok(Answer::Failed(failure));
@@ -62,9 +72,9 @@ impl VolumeOwner {
             Operation::Numbers(segments, objects) => self.give(session, *segments, *objects)?,
             Operation::Runs(runs) => self.give_runs(session, *runs)?,
             Operation::Ahead(steps) => self.carry_out_ahead(session, rights, steps)?,
-            Operation::Commit(commit) => self.take_in(session, rights, commit)?,
+            Operation::Commit(commit) => self.take_in(session, rights, (commit, needs))?,
             Operation::Space => self.space(),
-            Operation::Hold(inos) => self.hold(session, rights, inos)?,
+            Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
             Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
                 Answer::Failed(Failure::NoSpace)
             }
@@ -129,11 +139,16 @@ impl VolumeOwner {
     }
 
     /// Notes that a session has these open. What it does not see is gone, as far as it is concerned.
-    fn hold(&self, session: SessionId, rights: &Rights, inos: &[Ino]) -> Result<Answer, MetaError> {
-        let mut gone = Vec::new();
+    fn hold(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        (inos, needs): (&[Ino], &[Need]),
+    ) -> Result<Answer, MetaError> {
+        let (needed, mut gone) = (needed(rights, needs), Vec::new());
         for ino in inos {
             let there = match self.ns.inode(self.at, *ino) {
-                Ok(_) => self.sees(session, rights, *ino)?,
+                Ok(_) => is_needed(needed.as_ref(), *ino) && self.sees(session, rights, *ino)?,
                 Err(MetaError::Stale(_)) => false,
                 Err(error) => return Err(error),
             };
@@ -159,7 +174,12 @@ impl VolumeOwner {
     }
 
     /// Takes in what a session has put into the store. Files that it does not see are gone, as far as it is concerned.
-    fn take_in(&self, session: SessionId, rights: &Rights, commit: &Commit) -> Result<Answer, MetaError> {
+    fn take_in(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        (commit, needs): (&Commit, &[Need]),
+    ) -> Result<Answer, MetaError> {
         if !self.core.lock().given.has(session, &commit.objects) {
             return Ok(Answer::Failed(Failure::Invalid));
         }
@@ -176,9 +196,10 @@ impl VolumeOwner {
                 return Ok(Answer::Failed(Failure::NotPermitted));
             }
         }
+        let needed = needed(rights, needs);
         let (mut files, mut gone) = (Vec::with_capacity(commit.files.len()), Vec::new());
         for file in &commit.files {
-            if !self.sees(session, rights, file.ino)? {
+            if !is_needed(needed.as_ref(), file.ino) || !self.sees(session, rights, file.ino)? {
                 gone.push(file.ino);
                 continue;
             }

@@ -6,12 +6,12 @@
 
 use std::borrow::Cow;
 
-use forebay_cluster::SessionId;
+use forebay_cluster::{Need, SessionId};
 use forebay_meta::{MetaError, Namespace};
 use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Rights};
 use forebay_types::{Ino, SubvolumeId};
 
-use crate::owner::VolumeOwner;
+use crate::{carry, owner::VolumeOwner};
 
 /// Whose what the root user makes is, where that is nobody.
 const NOBODY: u32 = 65534;
@@ -49,6 +49,30 @@ impl VolumeOwner {
         };
         let core = self.core.lock();
         Ok(core.opens.has(session, ino) || (!is_directory && core.table.lease(session, ino).is_some()))
+    }
+
+    /// The inodes that an operation of a session needs: none that it does not see, or others would lose their leases for nothing.
+    ///
+    /// # Errors
+    /// Why it may not: then it is not to be carried out, also if it may a moment later.
+    pub(crate) fn needs(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        operation: &Operation,
+    ) -> Result<Vec<Need>, Failure> {
+        let mut needs = carry::needs(operation, &self.ns, self.at);
+        if rights.root == Ino::ROOT {
+            return Ok(needs);
+        }
+        if matches!(operation, Operation::Commit(_) | Operation::Hold(_)) {
+            needs.retain(|need| !matches!(self.sees(session, rights, need.ino), Ok(false)));
+        }
+        match self.forbids(session, rights, operation) {
+            Ok(Some(failure)) => Err(failure),
+            // What cannot be read is looked at again when it is carried out.
+            Ok(None) | Err(_) => Ok(needs),
+        }
     }
 
     /// Why a session may not do this, if so.

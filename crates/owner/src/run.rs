@@ -36,7 +36,10 @@ impl VolumeOwner {
         }
         drop(core);
         // Names may have come to stand for other inodes while it waited. From here on they cannot.
-        let needs = with_wish(carry::needs(&request.operation, &self.ns, self.at), request.wish);
+        let (needs, forbidden) = match self.needs(request.session, &rights, &request.operation) {
+            Ok(needs) => (with_wish(needs, request.wish), None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
         let covers =
             |need: &Need| declared.iter().any(|known| known.ino == need.ino && known.access >= need.access);
         if !needs.iter().all(covers) {
@@ -51,7 +54,10 @@ impl VolumeOwner {
             // Refused meanwhile, as the owner stops: it is for the next one.
             return Vec::new();
         }
-        let (done, changed) = CommitLog::watch(|| self.perform(request.session, &rights, &request.operation));
+        let (done, changed) = match forbidden {
+            Some(failure) => (Ok(Answer::Failed(failure)), false),
+            None => CommitLog::watch(|| self.perform(request.session, &rights, &request.operation, &needs)),
+        };
         let made = self.made_ahead(&request, &done);
         let mut core = self.core.lock();
         let answer = match done {

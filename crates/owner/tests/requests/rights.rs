@@ -194,6 +194,26 @@ fn no_lease_is_given_on_what_is_not_seen() {
 }
 
 #[test]
+fn nobody_loses_a_lease_to_who_does_not_see_the_file() {
+    let world = World::new();
+    let server = world.owner();
+    let all = server.begin(1);
+    let tree = tree(&all);
+    let held = all.ask_for(Operation::Inode(tree.outside), Lease::Write).get().unwrap().grants;
+    assert_eq!(held[0].lease, Lease::Write);
+    let limited = server.begin_with(2, Rights { root: tree.own, ..Rights::ALL });
+    for operation in [looks(tree.outside), changes(tree.outside, tree.inside)].concat() {
+        let told = limited.ask_for(operation.clone(), Lease::Write).answer();
+        assert_eq!(told, Answer::Failed(Failure::Stale), "{operation:?}");
+    }
+    for operation in [commit(vec![], vec![file(tree.outside, vec![])]), Operation::Hold(vec![tree.outside])] {
+        assert_eq!(limited.ask(operation).answer(), Answer::Committed(vec![tree.outside]));
+    }
+    assert!(server.told(all.session).is_empty(), "it is not even asked");
+    server.stop().unwrap();
+}
+
+#[test]
 fn bytes_of_others_are_not_had_by_naming_them() {
     let world = World::new();
     let server = world.owner();
