@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# What is wrong is refused with one line that says what to do, changes nothing and hangs nobody; where the cause goes away, it goes on by itself.
+. "$TESTS/prelude.sh"
+. "$TESTS/cluster/cluster.bash"
+. "$TESTS/cluster/postgres.bash"
+unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+PKI=$SCRATCH/pki OTHER=$SCRATCH/other POINT=$SCRATCH/mnt AT=unix:$SCRATCH/socket
+TLS=(--tls-ca "$PKI/ca.pem" --tls-cert "$PKI/node.pem" --tls-key "$PKI/node.key")
+
+# meta [WORD...]: the server of this case, with words before the program.
+meta() {
+  "$@" "$FOREBAY" meta --engine "$ENGINE" --listen "127.0.0.1:$PORT" --listen "$AT" --tls-ca "$PKI/ca.pem" --tls-cert "$PKI/meta.pem" \
+    --tls-key "$PKI/meta.key" </dev/null >>"$SCRATCH/meta-a.log" 2>&1 &
+  META_PID[a]=$!
+  wait_for 60 "the server" ask volume list
+}
+end_meta() { kill -TERM "${META_PID[a]}" && wait "${META_PID[a]}" || fail "the server did not end in order"; }
+ask() { "$FOREBAY" "$@" --meta "$AT"; }
+mounts() { mkdir -p "$POINT"; "$FOREBAY" mount "forebay://127.0.0.1:$PORT/$1" "$POINT" "${@:2}" </dev/null; }
+# no_mount VOLUME OPTION...: the mount is refused, and nothing is mounted.
+no_mount() {
+  mkdir -p "$POINT"
+  refused "" "$FOREBAY" mount "forebay://127.0.0.1:$PORT/$1" "$POINT" "${@:2}"
+  ! mountpoint -q "$POINT" || fail "it was refused, and something is mounted"
+}
+
+PORT=$(free_port)
+"$FOREBAY" pki init "$PKI" >/dev/null
+"$FOREBAY" pki init "$OTHER" >/dev/null
+"$FOREBAY" pki issue "$PKI" meta --server --ip 127.0.0.1 >/dev/null
+"$FOREBAY" pki issue "$PKI" db --server --ip 127.0.0.1 >/dev/null
+"$FOREBAY" pki issue "$PKI" node --client >/dev/null
+"$FOREBAY" pki issue "$OTHER" node --client >/dev/null
+faketime -f '-400d' "$FOREBAY" pki issue "$PKI" expired --client >/dev/null
+chmod 755 "$PKI"
+mkdir "$SCRATCH/pg"
+cp "$PKI/db.pem" "$SCRATCH/pg/server.pem"
+cp "$PKI/db.key" "$SCRATCH/pg/server.key"
+make_postgres 127.0.0.1 "$(free_port)" 127.0.0.1/32
+ENGINE="postgres://forebay:$PG_PASSWORD@127.0.0.1:$PG_PORT/forebay?sslmode=verify-full&sslrootcert=$PKI/ca.pem"
+SERVER=("$FOREBAY" meta --listen "unix:$SCRATCH/second" --insecure --engine)
+
+# The engine is not there yet, knows nobody, or is wrong.
+refused "" "${SERVER[@]}" "$ENGINE"
+says "cannot be reached" "127.0.0.1:$PG_PORT"
+start_postgres
+refused "" "${SERVER[@]}" "$ENGINE"
+says "createdb|does not exist"
+psql_on postgres "CREATE DATABASE forebay"
+refused "" "${SERVER[@]}" "${ENGINE/$PG_PASSWORD/wrong}"
+says "look at the user and the password"
+refused "" "${SERVER[@]}" "dir:relative"
+says "absolute"
+refused "" "$FOREBAY" meta --engine "$ENGINE" --listen "127.0.0.1:$PORT"
+says "--tls-ca" "--insecure"
+
+export AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY=
+start_s3 "$SCRATCH/s3"
+make_bucket "$SCRATCH/s3" bucket
+meta
+ask volume create shared --store s3://bucket/shared --endpoint "$AWS_ENDPOINT_URL" --region "$AWS_REGION" >/dev/null
+mkdir "$SCRATCH/store"
+ask volume create second --store "file://$SCRATCH/store" >/dev/null
+for name in shared second; do ask token create "$name" >"$SCRATCH/$name.token" 2>/dev/null; done
+ask token create shared >"$SCRATCH/revoked.token" 2>"$SCRATCH/revoked"
+GOOD=(--token "$SCRATCH/shared.token" "${TLS[@]}")
+
+# Two servers at one address.
+refused "" "${SERVER[@]}" "$ENGINE" --advertise "127.0.0.1:$PORT"
+says "another metadata server" "--advertise"
+refused "" "$FOREBAY" meta --engine "$ENGINE" --listen "$AT" --insecure
+says "cannot listen at" "in use"
+
+# Tokens.
+echo garbage >"$SCRATCH/garbage"
+sed 's/.$/x/' "$SCRATCH/shared.token" >"$SCRATCH/wrong"
+for token in garbage wrong second.token; do
+  no_mount shared --token "$SCRATCH/$token" "${TLS[@]}"
+  says "token" "'shared'"
+done
+no_mount shared --token "$SCRATCH/missing" "${TLS[@]}"
+says "cannot read the token" "missing"
+no_mount shared "${TLS[@]}"
+says "a token is needed"
+no_mount nowhere "${GOOD[@]}"
+says "'nowhere'"
+refused "" "$FOREBAY" volume show nowhere --meta "$AT"
+says "no volume 'nowhere'" "volume list"
+
+# Certificates.
+no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$PKI/ca.pem" --tls-cert "$PKI/expired.pem" --tls-key "$PKI/expired.key"
+says "expired" "forebay pki issue"
+no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$PKI/ca.pem" --tls-cert "$OTHER/node.pem" --tls-key "$OTHER/node.key"
+says "does not accept our certificate|not know the authority|did not answer"
+no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$OTHER/ca.pem" --tls-cert "$PKI/node.pem" --tls-key "$PKI/node.key"
+says "from another authority|did not answer"
+no_mount shared --token "$SCRATCH/shared.token" --insecure
+says "TLS|protocol|did not answer"
+no_mount shared --token "$SCRATCH/shared.token"
+says "--tls-ca" "--insecure"
+refused "" "$FOREBAY" volume list --meta "127.0.0.1:$PORT" --tls-ca "$PKI/ca.pem" --tls-cert "$OTHER/node.pem" --tls-key "$OTHER/node.key"
+says "certificate"
+refused "" "$FOREBAY" meta status --meta "127.0.0.1:$(free_port)" "${TLS[@]}"
+says "no metadata server answers" "is .forebay meta. running there"
+
+# Another release, and bytes that are no release's.
+python3 "$TESTS/cluster/frames.py" --serve "$SCRATCH/release" &
+OLD=$!
+wait_for 20 "a server of another release" test -S "$SCRATCH/release"
+refused "" "$FOREBAY" volume list --meta "unix:$SCRATCH/release"
+says "no common version" "7 to 9"
+kill "$OLD"
+timeout 120 python3 "$TESTS/cluster/frames.py" "$SCRATCH/socket" || fail "a frame did what it should not"
+ask volume list >/dev/null
+
+# A token that is revoked under a mount: whoever uses that is told so, nobody hangs, and another token does.
+mounts shared --token "$SCRATCH/revoked.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+echo kept >"$POINT/kept"
+sync "$POINT/kept"
+ask token revoke "$(grep -oE '[0-9a-f]{16}' "$SCRATCH/revoked" | sed -n 1p)" >/dev/null
+is_refused() { ! timeout 60 touch "$POINT/late" && [ ! -e "$POINT/late" ]; }
+wait_for 60 "a revoked token to count no more" is_refused
+umount -l "$POINT"
+wait_for 60 "a session less" sh -c "'$FOREBAY' meta status --json --meta '$AT' | grep -q '\"sessions\": 0'"
+no_mount shared --token "$SCRATCH/revoked.token" "${TLS[@]}"
+says "revoked"
+mounts shared "${GOOD[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+[ "$(cat "$POINT/kept")" = kept ] || fail "what was synced is not there"
+
+# The engine goes away, and comes back.
+stop_postgres fast
+timeout 60 sh -c "echo waits >'$POINT/waits' && sync '$POINT/waits'" &
+WAITS=$!
+sleep 3
+kill -0 "$WAITS" || fail "it did not wait for the engine"
+start_postgres
+wait "$WAITS" || fail "what waited for the engine failed"
+[ "$(cat "$POINT/waits")" = waits ]
+umount_volume "$POINT"
+
+# A clock that is an hour off: nothing here compares two machines' clocks; a store does, and says so.
+mkdir -p "$POINT"
+refused "" faketime -f '+1h' "$FOREBAY" create "$SCRATCH/one" --store s3://bucket/one --endpoint "$AWS_ENDPOINT_URL"
+says "clock|TimeTooSkewed"
+end_meta
+meta faketime -f '+1h'
+mounts second --token "$SCRATCH/second.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+echo time >"$POINT/time"
+sync "$POINT/time"
+umount_volume "$POINT"
+kill -TERM "$(pgrep -P "${META_PID[a]}" || echo "${META_PID[a]}")"
+wait "${META_PID[a]}" || true
+
+# An engine, and a registry, of a later release: as they were before, all is there.
+psql_on forebay "UPDATE forebay.schema SET version = 99"
+refused "" "${SERVER[@]}" "$ENGINE"
+says "version 99" "use a later one"
+psql_on forebay "UPDATE forebay.schema SET version = 1"
+psql_on forebay "UPDATE forebay.rows_1 SET value = '\x63000000' WHERE key = '\x00'"
+refused "" "${SERVER[@]}" "$ENGINE"
+says "registry" "version 99" "use a later one"
+psql_on forebay "UPDATE forebay.rows_1 SET value = '\x01000000' WHERE key = '\x00'"
+meta
+mounts second --token "$SCRATCH/second.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+[ "$(cat "$POINT/time")" = time ] || fail "what was synced is not there"
+umount_volume "$POINT"
+end_meta
+stop_postgres fast
+stop_s3
