@@ -1,7 +1,7 @@
 //! Values of metadata rows. Each begins with a byte that tells its version.
 
 use forebay_types::{
-    Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
+    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
     limits::INLINE_MAX,
 };
 
@@ -160,6 +160,8 @@ pub struct InodeRow {
     pub has_xattrs: bool,
     /// Whether it has a [`CutsRow`]: then extents that are gone may still have rows, and `allocated` counts them until they have none.
     pub has_cuts: bool,
+    /// How machines agree on its contents; of a directory: on those of what is made in it.
+    pub coherence: Coherence,
     /// Where its data is.
     pub layout: Layout,
 }
@@ -183,13 +185,23 @@ impl Row for InodeRow {
             Layout::Single(..) => 2,
             Layout::Extents => 3,
         };
-        to.u8(1);
+        // Version 1 has no mode, and is what most inodes need.
+        let coherence: u8 = match self.coherence {
+            Coherence::Coherent => 0,
+            Coherence::CloseToOpen => 1,
+            Coherence::Immutable => 2,
+            Coherence::Sealed => 3,
+        };
+        to.u8(if coherence == 0 { 1 } else { 2 });
         to.u8(same(self.ctime == self.mtime, Self::SAME_CTIME)
             | same(self.atime == self.mtime, Self::SAME_ATIME)
             | same(self.btime == self.mtime, Self::SAME_BTIME)
             | same(self.has_xattrs, Self::XATTRS)
             | same(self.has_cuts, Self::CUTS)
             | layout << Self::LAYOUT);
+        if coherence != 0 {
+            to.u8(coherence);
+        }
         to.varint(u64::from(self.kind.mode_bits() | u32::from(self.mode)));
         to.varint(u64::from(self.nlink));
         to.varint(u64::from(self.uid));
@@ -218,8 +230,15 @@ impl Row for InodeRow {
     fn decode(bytes: &[u8]) -> Result<InodeRow, FormatError> {
         const WHAT: &str = "an inode";
         let mut from = Decoder::new(bytes, WHAT);
-        version(&mut from, WHAT, 1)?;
+        let with_mode = version(&mut from, WHAT, 2)? > 1;
         let flags = from.u8()?;
+        let coherence = match if with_mode { Some(from.u8()?) } else { None } {
+            None => Coherence::Coherent,
+            Some(1) => Coherence::CloseToOpen,
+            Some(2) => Coherence::Immutable,
+            Some(3) => Coherence::Sealed,
+            Some(other) => return Err(FormatError::invalid(WHAT, format!("coherence {other}"))),
+        };
         let mode = from.varint32()?;
         let kind = FileKind::from_mode(mode)
             .filter(|_| mode < 0o200_000)
@@ -258,6 +277,7 @@ impl Row for InodeRow {
             parent,
             has_xattrs,
             has_cuts,
+            coherence,
             layout,
         })
     }

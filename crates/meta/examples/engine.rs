@@ -67,6 +67,7 @@ fn inode(at: u64, parent: Ino, age: u64) -> Vec<u8> {
         parent,
         has_xattrs: false,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Single(0, 0, extent),
     };
     row.encode()

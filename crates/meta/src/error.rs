@@ -46,6 +46,9 @@ pub enum MetaError {
     /// The names of all attributes together are longer than the kernel allows.
     #[error("the attributes of inode {0} have too many names")]
     TooManyAttributes(Ino),
+    /// The contents of the file are final.
+    #[error("inode {0} is sealed: it is in an immutable tree, and was closed after it was written")]
+    Sealed(Ino),
     /// The operation does not fit the inode's kind, or its arguments contradict each other.
     #[error("{0}")]
     Invalid(&'static str),

@@ -44,6 +44,7 @@ fn meta(error: &MetaError) -> Errno {
         MetaError::IsDirectory(_) => Errno::EISDIR,
         MetaError::NotEmpty(_) => Errno::ENOTEMPTY,
         MetaError::IntoItself | MetaError::Invalid(_) => Errno::EINVAL,
+        MetaError::Sealed(_) => Errno::EPERM,
         MetaError::NameTooLong(_) => Errno::ENAMETOOLONG,
         MetaError::TooManyLinks(_) => Errno::EMLINK,
         MetaError::FileTooLarge(_) => Errno::EFBIG,

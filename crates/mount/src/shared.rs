@@ -47,12 +47,16 @@ impl VolumeFs {
         self.lifetimes.attr.min(self.lease(since, ino))
     }
 
-    /// Of a directory's names, missing ones too.
-    pub(crate) fn entry_lifetime(&self, since: Moment, parent: u64) -> Duration {
-        match &self.recalls {
-            Some(recalls) if !recalls.drops_names() => Duration::ZERO,
-            _ => self.lifetimes.entry.min(self.lease(since, ino(parent))),
+    /// Of a directory's names; `child`: what it stands for, `None` for a missing one.
+    pub(crate) fn entry_lifetime(&self, since: Moment, parent: u64, child: Option<Ino>) -> Duration {
+        let Some(recalls) = &self.recalls else { return self.lifetimes.entry };
+        if !recalls.drops_names() || recalls.moment() != since {
+            return Duration::ZERO;
         }
+        let (files, parent) = (self.vfs.files(), ino(parent));
+        let lifetime =
+            child.map_or_else(|| files.lifetime(parent), |child| files.name_lifetime(parent, child));
+        self.lifetimes.entry.min(lifetime.unwrap_or(FOREVER))
     }
 
     /// How the kernel learns that pages are old. Where others write, it compares size and time of change whenever it has asked for attributes, which it does

@@ -175,7 +175,7 @@ impl VolumeFs {
     fn held(&self, (since, parent): (Moment, u64), entry: Entry) -> Entry {
         let attr_ttl = self.attr_lifetime(since, ino(entry.node));
         Entry {
-            entry_ttl: entry.entry_ttl.min(self.entry_lifetime(since, parent)),
+            entry_ttl: entry.entry_ttl.min(self.entry_lifetime(since, parent, Some(ino(entry.node)))),
             attr_ttl: entry.attr_ttl.min(attr_ttl),
             ..entry
         }

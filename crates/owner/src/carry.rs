@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use forebay_cluster::{Access, Lease, Need};
-use forebay_format::row::{Extent, Layout, SegmentState};
+use forebay_format::row::{Extent, InodeRow, Layout, SegmentState};
 use forebay_meta::{Inode, MetaError, Namespace, PieceSource};
 use forebay_protocol::{
     Answer, Contents, DirectoryEntry, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Operation, SegmentPlace,
     Step,
 };
-use forebay_types::{Ino, SegmentId, SubvolumeId};
+use forebay_types::{Coherence, FileKind, Ino, SegmentId, SubvolumeId};
 use rustc_hash::FxHashSet;
 
 use crate::ahead;
@@ -59,6 +59,7 @@ pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Opti
         Operation::Commit(commit) => commit.files.iter().map(|file| write(file.ino)).collect(),
         // Nobody takes the last name away meanwhile.
         Operation::Hold(inos) => inos.iter().copied().map(read).collect(),
+        Operation::Seal(inos) => inos.iter().copied().map(write).collect(),
         // What is without a name has nobody else; space, numbers and locks are not leased.
         Operation::MakeNameless(..)
         | Operation::Space
@@ -102,7 +103,7 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
             names.extend([(*from, name.as_slice()), (*to, new_name.as_slice())]);
         }
         Operation::Commit(commit) => inodes.extend(commit.files.iter().map(|file| file.ino)),
-        Operation::Hold(inos) => inodes.extend(inos),
+        Operation::Hold(inos) | Operation::Seal(inos) => inodes.extend(inos),
         Operation::Share { source, target, .. } => inodes.extend([*source, *target]),
         Operation::Inode(ino)
         | Operation::Entries { directory: ino, .. }
@@ -134,8 +135,13 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
 }
 
 /// The leases that the client gets along with the answer where it would like to have `lease`, as far as nobody is in the way: on what it was told, also of
-/// what is not there. What a listing names is read only.
-pub(crate) fn leases(operation: &Operation, answer: &Answer, lease: Lease) -> Vec<(Ino, Lease)> {
+/// what is not there. What a listing names is read only. What is sealed needs none.
+pub(crate) fn leases(
+    operation: &Operation,
+    answer: &Answer,
+    lease: Lease,
+    sealed: &FxHashSet<Ino>,
+) -> Vec<(Ino, Lease)> {
     if let Answer::Failed(Failure::Stale | Failure::NotPermitted | Failure::ReadOnly) = answer {
         return Vec::new();
     }
@@ -144,7 +150,32 @@ pub(crate) fn leases(operation: &Operation, answer: &Answer, lease: Lease) -> Ve
     if let (Operation::Entries { inodes: true, .. }, Answer::Entries(entries)) = (operation, answer) {
         leases.extend(entries.iter().map(|entry| (entry.ino, Lease::Read)));
     }
+    leases.retain(|(ino, _)| !sealed.contains(ino));
     leases
+}
+
+/// Those that an answer tells of, or a listing is to tell of, whose contents are final: what is told of them needs no lease.
+pub(crate) fn sealed(
+    operation: &Operation,
+    answer: &Answer,
+    ns: &Namespace,
+    at: SubvolumeId,
+) -> FxHashSet<Ino> {
+    let is_sealed = |row: &InodeRow| row.coherence == Coherence::Sealed;
+    match (operation, answer) {
+        (Operation::Entries { inodes: true, .. }, Answer::Entries(entries)) => {
+            let files =
+                || entries.iter().filter(|entry| entry.kind == FileKind::Regular).map(|entry| entry.ino);
+            if let Err(error) = ns.prefetch_inodes(at, files()) {
+                tracing::warn!(%error, "inodes of a listing cannot be read");
+                return FxHashSet::default();
+            }
+            files().filter(|ino| ns.inode(at, *ino).is_ok_and(|inode| is_sealed(&inode.row))).collect()
+        }
+        _ => {
+            answer.inode().filter(|inode| is_sealed(&inode.row)).map(|inode| inode.ino).into_iter().collect()
+        }
+    }
 }
 
 fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
@@ -177,6 +208,8 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         Operation::MakeNameless(..) => named.into_iter().collect(),
         // What it has made is another matter: `VolumeOwner::made_ahead`.
         Operation::Ahead(_) | Operation::Runs(_) => Vec::new(),
+        // Nobody needs a lease on what does not change.
+        Operation::Seal(_) => Vec::new(),
         Operation::Space
         | Operation::Numbers(..)
         | Operation::Hold(_)
@@ -250,6 +283,7 @@ pub(crate) fn carry_out(
         | Operation::Ahead(_)
         | Operation::Commit(_)
         | Operation::Hold(_)
+        | Operation::Seal(_)
         | Operation::Release(_)
         | Operation::TestLock(..)
         | Operation::Lock(..)

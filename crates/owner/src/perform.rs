@@ -73,6 +73,16 @@ impl VolumeOwner {
             Operation::Runs(runs) => self.give_runs(session, *runs)?,
             Operation::Ahead(steps) => self.carry_out_ahead(session, rights, steps)?,
             Operation::Commit(commit) => self.take_in(session, rights, (commit, needs))?,
+            Operation::Seal(inos) => {
+                let (needed, mut seen) = (needed(rights, needs), Vec::with_capacity(inos.len()));
+                for ino in inos {
+                    if is_needed(needed.as_ref(), *ino) && self.sees(session, rights, *ino)? {
+                        seen.push(*ino);
+                    }
+                }
+                self.ns.seal(self.at, &seen)?;
+                Answer::Done
+            }
             Operation::Space => self.space(),
             Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
             Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {

@@ -65,7 +65,7 @@ impl VolumeOwner {
         if rights.root == Ino::ROOT {
             return Ok(needs);
         }
-        if matches!(operation, Operation::Commit(_) | Operation::Hold(_)) {
+        if matches!(operation, Operation::Commit(_) | Operation::Hold(_) | Operation::Seal(_)) {
             needs.retain(|need| !matches!(self.sees(session, rights, need.ino), Ok(false)));
         }
         match self.forbids(session, rights, operation) {
@@ -103,7 +103,7 @@ fn changes_files(operation: &Operation) -> bool {
         && !matches!(operation, Hold(_) | Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
 }
 
-/// The inodes that an operation names. Those of a commit and those to be held are looked at one by one: what is not seen is not there.
+/// The inodes that an operation names. Those of a commit, to be held, and to be sealed are looked at one by one: what is not seen is not there.
 fn named(operation: &Operation) -> [Option<Ino>; 2] {
     match operation {
         Operation::Lookup(ino, _)
@@ -135,6 +135,7 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         | Operation::Numbers(..)
         | Operation::Commit(_)
         | Operation::Hold(_)
+        | Operation::Seal(_)
         | Operation::Release(_) => [None, None],
     }
 }

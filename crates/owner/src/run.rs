@@ -17,6 +17,16 @@ use crate::{
     take::may_pass,
 };
 
+/// What came of carrying a request out, besides its answer.
+#[derive(Default)]
+struct Done {
+    changed: bool,
+    /// What the client has made before.
+    made: Vec<Ino>,
+    /// What is told of without a lease, as it stays so.
+    sealed: FxHashSet<Ino>,
+}
+
 impl VolumeOwner {
     /// Carries out a request, or puts it off. Returns what becomes possible by that.
     pub(crate) fn run(&self, id: RequestId) -> Vec<Effect> {
@@ -25,7 +35,7 @@ impl VolumeOwner {
         let (request, declared) = (Arc::clone(&pending.request), pending.needs.clone());
         let Some(rights) = core.rights.get(&request.session).copied() else {
             // Its session has ended: nothing of it is to happen any more.
-            let effects = self.finish(core, id, &request, Answer::Done, (false, Vec::new()));
+            let effects = self.finish(core, id, &request, Answer::Done, Done::default());
             return effects;
         };
         if !request.operation.changes() && !core.ownership.may_look_up(self.ticks.now()) {
@@ -59,6 +69,13 @@ impl VolumeOwner {
             None => CommitLog::watch(|| self.perform(request.session, &rights, &request.operation, &needs)),
         };
         let made = self.made_ahead(&request, &done);
+        let sealed = match &done {
+            // One with a root of its own may see a file by its lease alone.
+            Ok(answer) if request.wish.is_some() && rights.root == Ino::ROOT => {
+                carry::sealed(&request.operation, answer, &self.ns, self.at)
+            }
+            _ => FxHashSet::default(),
+        };
         let mut core = self.core.lock();
         let answer = match done {
             Ok(answer) => answer,
@@ -71,7 +88,7 @@ impl VolumeOwner {
             }
             Err(error) => failed(&error),
         };
-        let effects = self.finish(core, id, &request, answer, (changed, made));
+        let effects = self.finish(core, id, &request, answer, Done { changed, made, sealed });
         drop(closing);
         self.tell_all();
         effects
@@ -84,7 +101,7 @@ impl VolumeOwner {
         id: RequestId,
         request: &Request,
         mut answer: Answer,
-        (changed, made): (bool, Vec<Ino>),
+        Done { changed, made, sealed }: Done,
     ) -> Vec<Effect> {
         let Some(Pending { needs, reply, .. }) = core.requests.remove(&id) else { return Vec::new() };
         let mut batch: BatchNumber = core.last_change(needs.iter().map(|need| need.ino));
@@ -102,7 +119,7 @@ impl VolumeOwner {
             batch = core.open;
         }
         let wishes = match request.wish.filter(|_| lives) {
-            Some(lease) => carry::leases(&request.operation, &answer, lease),
+            Some(lease) => carry::leases(&request.operation, &answer, lease, &sealed),
             None => Vec::new(),
         };
         let mut grants: Vec<Grant> = Vec::new();
@@ -116,7 +133,7 @@ impl VolumeOwner {
         if let (Operation::Entries { inodes: true, .. }, Answer::Entries(entries)) =
             (&request.operation, &mut answer)
         {
-            let inos: Vec<Ino> = grants.iter().map(|grant| grant.ino).collect();
+            let inos: Vec<Ino> = grants.iter().map(|grant| grant.ino).chain(sealed).collect();
             batch = batch.max(core.last_change(inos.iter().copied()));
             drop(core);
             self.tell_inodes(entries, &inos);
@@ -134,8 +151,8 @@ impl VolumeOwner {
         effects
     }
 
-    /// Puts inodes into a listing: those on which the session has got a lease. They are read after that, so none changes before the session is asked to
-    /// forget it; what is told of any other might be old before it is told.
+    /// Puts inodes into a listing: those on which the session has got a lease, and sealed ones, which need none. They are read after that, so none of the former changes
+    /// before the session is asked to forget it; what is told of any other might be old before it is told.
     fn tell_inodes(&self, entries: &mut [DirectoryEntry], leased: &[Ino]) {
         let leased: FxHashSet<Ino> = leased.iter().copied().collect();
         let wanted = || entries.iter().map(|entry| entry.ino).filter(|ino| leased.contains(ino));

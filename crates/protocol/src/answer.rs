@@ -139,6 +139,8 @@ pub enum Failure {
     WouldBlock,
     /// Whoever has the lock waits for the caller.
     Deadlock,
+    /// The contents of the file are final.
+    Sealed,
 }
 
 choice!(Failure {
@@ -163,6 +165,7 @@ choice!(Failure {
     19 => ReadOnly,
     20 => WouldBlock,
     21 => Deadlock,
+    22 => Sealed,
 });
 
 impl From<&MetaError> for Failure {
@@ -182,6 +185,7 @@ impl From<&MetaError> for Failure {
             MetaError::AttributeExists => Failure::AttributeExists,
             MetaError::TooManyAttributes(_) => Failure::TooManyAttributes,
             MetaError::Invalid(_) => Failure::Invalid,
+            MetaError::Sealed(_) => Failure::Sealed,
             MetaError::NoSubvolume(_) => Failure::NoSubvolume,
             MetaError::Log(LogError::NoSpace) => Failure::NoSpace,
             MetaError::Log(LogError::Failed(_)) | MetaError::Engine(_) | MetaError::Damaged { .. } => {

@@ -118,6 +118,8 @@ pub enum Operation {
     Ahead(Vec<Step>),
     /// The session has these open: each lives without a name until [`Operation::Release`]. Answered by [`crate::Answer::Committed`] with those that are gone.
     Hold(Vec<Ino>),
+    /// Makes the contents of these files of immutable trees final. Others are left as they are.
+    Seal(Vec<Ino>),
 }
 
 choice!(Operation {
@@ -151,6 +153,7 @@ choice!(Operation {
     50 => Runs(runs),
     51 => Ahead(steps),
     52 => Hold(inos),
+    53 => Seal(inos),
 });
 
 impl Operation {

@@ -47,6 +47,7 @@ fn row(kind: FileKind) -> InodeRow {
         parent: Ino::ROOT,
         has_xattrs: true,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: if kind == FileKind::Regular { Layout::Single(0, 0, EXTENT) } else { Layout::Empty },
     }
 }
@@ -144,6 +145,7 @@ fn operations() -> Vec<Operation> {
             Step { time: TIME, made: Some(b), operation: Op::Unlink(a, name(), vec![b]) },
         ]),
         Op::Hold(vec![a, b]),
+        Op::Seal(vec![Ino(4097), Ino(9)]),
     ]
 }
 
@@ -332,6 +334,8 @@ fn the_bytes_stay() {
     let step = Step { time, made: Some(Ino(3)), operation: Operation::RemoveXattr(Ino(2), b"a".to_vec()) };
     assert_eq!(hex(&Operation::Ahead(vec![step]).encode()), "33010205010329020161");
     assert_eq!(hex(&Operation::Hold(vec![Ino(1), Ino(300)]).encode()), "340201ac02");
+    assert_eq!(hex(&Operation::Seal(vec![Ino(5), Ino(300)]).encode()), "350205ac02");
+    assert_eq!(hex(&Answer::Failed(Failure::Sealed).encode()), "0516");
     assert_eq!(hex(&Answer::Ahead(vec![(1, Failure::NotEmpty)]).encode()), "0e010106");
     assert_eq!(hex(&Answer::Failed(Failure::NotEmpty).encode()), "0506");
     assert_eq!(hex(&Answer::Committed(vec![Ino(5)]).encode()), "090105");
@@ -341,7 +345,7 @@ fn the_bytes_stay() {
     // Every tag in use, so that none comes to mean something else unnoticed.
     let tag_of = |operation: &Operation| operation.encode()[0];
     let tags: Vec<u8> = operations().iter().map(tag_of).collect();
-    assert_eq!(tags, (1..=9).chain(32..=52).collect::<Vec<u8>>());
+    assert_eq!(tags, (1..=9).chain(32..=53).collect::<Vec<u8>>());
     let tags: Vec<u8> = answers().iter().map(|answer| answer.encode()[0]).collect();
     assert_eq!(tags, [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
 }

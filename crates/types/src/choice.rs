@@ -77,3 +77,34 @@ choice!(
         Object = "object",
     }
 );
+
+choice!(
+    /// How machines that share a file agree on its contents (`docs/design/coherence-modes.md`). A directory's is what is made in it gets.
+    Coherence, "coherent, close-to-open, immutable" {
+        /// A read that begins after a write has returned sees it, on any machine.
+        Coherent = "coherent",
+        /// What was written is seen by who opens the file after it was closed or synced, perhaps earlier.
+        CloseToOpen = "close-to-open",
+        /// A file is written by who makes it, until it is closed; a directory: files in it are to be such.
+        Immutable = "immutable",
+        /// A file that was closed: its contents never change. Nobody sets it.
+        Sealed = "sealed",
+    }
+);
+
+impl Coherence {
+    /// The extended attribute that shows it, and sets a directory's.
+    pub const ATTRIBUTE: &str = "user.forebay.coherence";
+
+    /// What this word sets a directory to.
+    ///
+    /// # Errors
+    /// [`ParseChoiceError`] for a word that is none that can be set.
+    pub fn to_set(word: &[u8]) -> Result<Coherence, ParseChoiceError> {
+        let text = String::from_utf8_lossy(word);
+        match text.parse()? {
+            Coherence::Sealed => "".parse(),
+            mode => Ok(mode),
+        }
+    }
+}

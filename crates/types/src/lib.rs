@@ -8,5 +8,5 @@ mod ids;
 pub mod limits;
 
 pub use attr::{Attr, FileKind, Timespec};
-pub use choice::{Compression, Durability, Encryption, ParseChoiceError};
+pub use choice::{Coherence, Compression, Durability, Encryption, ParseChoiceError};
 pub use ids::{Epoch, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, VolumeId};

@@ -1,6 +1,7 @@
 //! Open files and their bytes.
 
-use forebay_types::{FileKind, Ino, limits::file_size_max};
+use forebay_meta::{Inode, MetaError};
+use forebay_types::{Coherence, FileKind, Ino, limits::file_size_max};
 
 use crate::{
     attrs::SetAttr,
@@ -43,12 +44,18 @@ pub struct Written {
     pub len: usize,
 }
 
+/// Whether the contents may still change.
+fn unsealed(inode: &Inode) -> Result<(), VfsError> {
+    let sealed = inode.row.coherence == Coherence::Sealed;
+    if sealed { Err(MetaError::Sealed(inode.ino).into()) } else { Ok(()) }
+}
+
 impl Vfs {
     /// Opens a file that is no directory. It stays usable until [`Vfs::release`]. Opened for reading alone, a file that is not empty counts as
     /// read.
     ///
     /// # Errors
-    /// [`VfsError::Stale`], [`VfsError::IsDirectory`].
+    /// [`VfsError::Stale`], [`VfsError::IsDirectory`]; [`MetaError::Sealed`] for writing what is immutable.
     pub fn open(&self, ino: Ino, open: Open) -> Result<Opened, VfsError> {
         if open.truncate {
             self.writable()?;
@@ -68,6 +75,9 @@ impl Vfs {
         if inode.is_directory() {
             return Err(VfsError::IsDirectory(ino));
         }
+        if !open.read_only {
+            unsealed(&inode)?;
+        }
         if open.truncate && inode.row.kind == FileKind::Regular {
             self.setattr(ino, &SetAttr { size: Some(0), kill: open.kill, ..SetAttr::default() })?;
         }
@@ -82,6 +92,9 @@ impl Vfs {
     pub(crate) fn close(&self, ino: Ino) {
         if self.open.close(ino, || self.files.closed(ino)) {
             self.settle_nameless(ino);
+            if !self.files.read_only() {
+                self.files.seal(ino);
+            }
         }
     }
 
@@ -159,6 +172,7 @@ impl Vfs {
         if inode.row.kind != FileKind::Regular {
             return Err(VfsError::Invalid("only a regular file has contents that can be written"));
         }
+        unsealed(&inode)?;
         if self.has_capability(&inode)? {
             match self.files.remove_xattr(ino, xattrs::CAPABILITY) {
                 Ok(()) | Err(VfsError::NoAttribute) => {}

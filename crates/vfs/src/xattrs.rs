@@ -2,7 +2,7 @@
 
 use forebay_meta::{Inode, MetaError, SetXattr};
 use forebay_types::{
-    Ino,
+    Coherence, Ino,
     limits::{XATTR_NAME_MAX, XATTR_VALUE_MAX},
 };
 
@@ -27,6 +27,8 @@ enum Class {
     Plain,
     AccessAcl,
     DefaultAcl,
+    /// How machines agree on contents: in no list, so that copies of the file do not bring it along.
+    Coherence,
 }
 
 fn class(name: &[u8]) -> Result<Class, VfsError> {
@@ -38,6 +40,9 @@ fn class(name: &[u8]) -> Result<Class, VfsError> {
     }
     if name == acl::DEFAULT {
         return Ok(Class::DefaultAcl);
+    }
+    if name == Coherence::ATTRIBUTE.as_bytes() {
+        return Ok(Class::Coherence);
     }
     let prefixes = [b"user.".as_slice(), TRUSTED, b"security."];
     match prefixes.iter().find_map(|prefix| name.strip_prefix(*prefix)) {
@@ -63,7 +68,9 @@ impl Vfs {
     /// [`VfsError::NoAttribute`]; [`VfsError::NotSupported`] for another namespace than `user`, `trusted`, `security` and ACLs, and for an SELinux
     /// label that is not there.
     pub fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
-        self.class(name)?;
+        if self.class(name)? == Class::Coherence {
+            return Ok(self.inode_or_ghost(ino)?.row.coherence.as_str().into());
+        }
         match self.stored_xattr(ino, name) {
             Err(VfsError::NoAttribute) if name == SELINUX => {
                 Err(VfsError::NotSupported("an SELinux label that nobody has set"))
@@ -110,7 +117,7 @@ impl Vfs {
     ///
     /// # Errors
     /// [`VfsError::Exists`] or [`VfsError::NoAttribute`] where `mode` wants it otherwise; [`VfsError::Invalid`] for bytes that are no
-    /// ACL; [`VfsError::AttributeForbidden`] for a default ACL of what is no directory.
+    /// ACL or no mode; [`VfsError::AttributeForbidden`] for a default ACL or a mode of coherence of what is no directory.
     pub fn setxattr(
         &self,
         ino: Ino,
@@ -124,7 +131,8 @@ impl Vfs {
             return Err(VfsError::AttributeTooLarge(value.len()));
         }
         match self.class(name)? {
-            Class::Plain => match self.files.set_xattr(ino, name, value, mode) {
+            Class::Coherence if !self.inode(ino)?.is_directory() => Err(VfsError::AttributeForbidden(ino)),
+            Class::Plain | Class::Coherence => match self.files.set_xattr(ino, name, value, mode) {
                 Err(VfsError::Meta(MetaError::AttributeExists)) => Err(VfsError::Exists),
                 set => set,
             },
@@ -140,6 +148,9 @@ impl Vfs {
     pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<(), VfsError> {
         self.writable()?;
         let class = self.class(name)?;
+        if class == Class::Coherence && !self.inode(ino)?.is_directory() {
+            return Err(VfsError::AttributeForbidden(ino));
+        }
         match self.files.remove_xattr(ino, name) {
             Err(VfsError::NoAttribute) if class != Class::Plain => Ok(()),
             removed => removed,

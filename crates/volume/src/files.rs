@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr, WriteAttr};
-use forebay_types::{Ino, Timespec};
+use forebay_types::{Coherence, Ino, Timespec};
 use forebay_vfs::{Files, ReadPieces, Space, VfsError, Whence, Write};
 
 use crate::{Volume, error::VolumeError};
@@ -102,6 +102,15 @@ impl Files for Volume {
 
     fn purge(&self, ino: Ino) {
         self.purge(ino);
+    }
+
+    fn seal(&self, ino: Ino) {
+        let is_made = |inode: Arc<Inode>| inode.row.coherence == Coherence::Immutable && inode.row.size > 0;
+        if self.ns.inode(self.subvolume, ino).is_ok_and(is_made)
+            && let Err(error) = self.ns.seal(self.subvolume, &[ino])
+        {
+            tracing::warn!(%error, %ino, "a file of an immutable tree could not be sealed: it can still be written");
+        }
     }
 
     fn opened_for_reading(&self, ino: Ino, size: u64) {

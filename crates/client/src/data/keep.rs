@@ -195,9 +195,9 @@ impl Contents {
         Some(lost)
     }
 
-    /// The session with the owner is over: what is kept back is lost, and nothing that the owner has said counts any more.
-    pub fn session_ended(&self) {
-        self.shared.maps.forget_all();
+    /// The session with the owner is over: what is kept back is lost, and nothing that the owner has said counts any more, but for files whose contents are final.
+    pub fn session_ended(&self, is_final: &dyn Fn(Ino) -> bool) {
+        self.shared.maps.forget_all_but(is_final);
         for file in self.shared.files.all() {
             if file.state.lock().keeps() {
                 self.shared.lose(&file);

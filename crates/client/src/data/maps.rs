@@ -96,12 +96,12 @@ impl Maps {
         }
     }
 
-    pub(super) fn forget_all(&self) {
+    pub(super) fn forget_all_but(&self, is_final: &dyn Fn(Ino) -> bool) {
         for shard in &self.0 {
             let mut shard = shard.lock();
             shard.version += 1;
-            shard.maps.clear();
-            shard.pieces = 0;
+            shard.maps.retain(|ino, _| is_final(*ino));
+            shard.pieces = shard.maps.values().map(|map| map.pieces.len()).sum();
         }
     }
 }

@@ -13,10 +13,12 @@ impl Names {
     pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
         let now = self.ticks.now();
         let mut state = self.state.lock();
-        if state.changes.is_busy(ino) || !state.has(ino, Lease::Read, now) {
+        if state.changes.is_busy(ino) {
             return None;
         }
-        state.cache.get(ino)?.inode.clone()
+        let leased = state.has(ino, Lease::Read, now);
+        let known = state.cache.get(ino).filter(|_| leased).and_then(|node| node.inode.clone());
+        known.or_else(|| state.sealed.get(ino))
     }
 
     /// The same for who has a tenure: it counts although the lease is being recalled.
@@ -62,7 +64,7 @@ impl Names {
         let now = self.ticks.now();
         let mut state = self.state.lock();
         if !state.has(ino, Lease::Read, now) {
-            return None;
+            return state.sealed.get(ino).filter(|inode| !inode.row.has_xattrs).map(|_| None);
         }
         let node = state.cache.get(ino)?;
         match node.xattrs.get(name) {
@@ -77,7 +79,7 @@ impl Names {
         let now = self.ticks.now();
         let mut state = self.state.lock();
         if !state.has(ino, Lease::Read, now) {
-            return None;
+            return state.sealed.get(ino).filter(|inode| !inode.row.has_xattrs).map(|_| Arc::default());
         }
         let node = state.cache.get(ino)?;
         match (&node.xattr_names, &node.inode) {

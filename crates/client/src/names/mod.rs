@@ -10,6 +10,7 @@ mod ahead;
 mod cache;
 mod changes;
 mod known;
+mod sealed;
 mod take_in;
 #[cfg(test)]
 mod tests;
@@ -25,14 +26,16 @@ use std::{
 
 use forebay_cluster::{Grant, HeldLeases, Lease, Moment, Recalled, Stamp, Terms};
 use forebay_protocol::InodeAnswer;
-use forebay_types::{Epoch, Ino};
+use forebay_types::{Coherence, Epoch, Ino};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
 use crate::ticks::Ticks;
 use cache::Cache;
 use changes::Changes;
+use sealed::Sealed;
 
+pub(crate) use sealed::is_sealed;
 pub(crate) use take_in::inode_of;
 
 /// Entries that one request asks for at most: with their inodes they fit into an answer.
@@ -66,6 +69,7 @@ struct State {
     /// Requests under way that name an inode: they may wait for somebody who waits for its lease.
     asked: FxHashMap<Ino, u32>,
     cache: Cache,
+    sealed: Sealed,
     changes: Changes,
 }
 
@@ -103,6 +107,7 @@ impl Names {
             wanted: FxHashMap::default(),
             asked: FxHashMap::default(),
             cache: Cache::new(max),
+            sealed: Sealed::new(max),
             changes: Changes::default(),
         };
         Arc::new(Names {
@@ -180,14 +185,38 @@ impl Names {
         self.state.lock().has(ino, lease, now)
     }
 
-    /// How long the kernel may keep what it is told of an inode.
-    pub(crate) fn lifetime(&self, ino: Ino) -> Duration {
+    /// How long the kernel may keep what it is told of an inode; `None` for as long as it likes.
+    pub(crate) fn lifetime(&self, ino: Ino) -> Option<Duration> {
         let now = self.ticks.now();
         let state = self.state.lock();
         if state.changes.is_busy(ino) {
-            return Duration::ZERO;
+            return Some(Duration::ZERO);
         }
-        state.held.as_ref().map_or(Duration::ZERO, |held| held.lifetime(ino, now))
+        if state.sealed.has(ino) {
+            return None;
+        }
+        Some(state.held.as_ref().map_or(Duration::ZERO, |held| held.lifetime(ino, now)))
+    }
+
+    /// Whether the contents of a file are known to be final.
+    pub(crate) fn is_sealed(&self, ino: Ino) -> bool {
+        self.state.lock().sealed.has(ino)
+    }
+
+    /// How long the kernel may keep the name of `ino` in a directory; `None` until it is told that names may have changed.
+    pub(crate) fn name_lifetime(&self, parent: Ino, ino: Ino) -> Option<Duration> {
+        let now = self.ticks.now();
+        let state = self.state.lock();
+        let stays = |directory: Ino| {
+            let known = state.cache.peek(directory).and_then(|node| node.inode.as_ref());
+            let immutable = known.is_some_and(|inode| inode.row.coherence == Coherence::Immutable);
+            immutable && state.has(directory, Lease::Read, now)
+        };
+        if !state.changes.is_busy(parent) && stays(parent) && (state.sealed.has(ino) || stays(ino)) {
+            return None;
+        }
+        drop(state);
+        self.lifetime(parent)
     }
 
     /// Keeps the lease to write on an inode, if it is held.

@@ -12,7 +12,9 @@ use super::{
     Learn, Names, State, Tenure,
     cache::Page,
     changes::{Beside, Touch},
-    less, touches,
+    less,
+    sealed::is_sealed,
+    touches,
 };
 
 /// A request under way. Dropped without [`Names::finish`], nobody knows what it has changed.
@@ -149,6 +151,7 @@ impl Drop for Under {
 
 impl State {
     fn drop_inode(&mut self, ino: Ino) {
+        self.sealed.forget(ino);
         if let Some(node) = self.cache.known(ino) {
             node.inode = None;
         }
@@ -239,6 +242,12 @@ impl Taking<'_> {
             let node = self.state.cache.node(answer.ino);
             node.inode = Some(Arc::new(inode_of(answer)));
             node.is_directory = Some(answer.row.kind == FileKind::Directory);
+            if let Some(learn) = self.learn {
+                learn(answer);
+            }
+        } else if is_sealed(&answer.row) && self.clean(&Touch::Inode(answer.ino)) {
+            // Its contents are what they are, whatever becomes of a lease.
+            self.state.sealed.put(Arc::new(inode_of(answer)));
             if let Some(learn) = self.learn {
                 learn(answer);
             }

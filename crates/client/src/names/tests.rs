@@ -43,6 +43,7 @@ fn row(kind: FileKind, size: u64, at: i64) -> InodeRow {
         parent: DIR,
         has_xattrs: false,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Empty,
     }
 }
@@ -107,7 +108,7 @@ fn what_an_own_change_touches_is_not_told_until_it_is_answered_nor_from_older_an
     let older = names.begin(&ask, READ);
     let changing = names.begin(&change, READ);
     assert_eq!(size(&names, FILE), None);
-    assert!(names.lifetime(FILE).is_zero());
+    assert!(names.lifetime(FILE).is_some_and(|time| time.is_zero()));
     names.finish(changing, &change, &told(FILE, 2, &[(FILE, Lease::Read, 2)]), 1, None);
     assert_eq!(size(&names, FILE), Some(2));
     names.finish(older, &ask, &told(FILE, 1, &[(FILE, Lease::Read, 3)]), 1, None);

@@ -40,6 +40,7 @@ pub(super) fn touches(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Optio
         Operation::SetXattr(ino, ..) | Operation::RemoveXattr(ino, _) => {
             vec![Touch::Inode(*ino), Touch::Xattrs(*ino)]
         }
+        Operation::Seal(inos) => inos.iter().copied().map(Touch::Inode).collect(),
         Operation::SetAtime(ino, _) | Operation::Punch { ino, .. } => vec![Touch::Inode(*ino)],
         Operation::Share { source, target, .. } if source == target => vec![Touch::Inode(*target)],
         Operation::Share { source, target, .. } => vec![Touch::Inode(*target), Touch::Inode(*source)],
@@ -88,7 +89,7 @@ pub(super) fn wants(operation: &Operation) -> Vec<Ino> {
         Operation::Link(ino, parent, _) => vec![*ino, *parent],
         Operation::Rename { from, to, .. } => vec![*from, *to],
         Operation::Share { source, target, .. } => vec![*source, *target],
-        Operation::Hold(inos) => inos.clone(),
+        Operation::Hold(inos) | Operation::Seal(inos) => inos.clone(),
         _ => Vec::new(),
     }
 }

@@ -21,6 +21,7 @@ use super::{
     locks::SharedLocks,
     opens::Opens,
     root::Root,
+    seals::Seals,
 };
 use crate::{
     ahead::{Ahead, AheadOptions},
@@ -142,6 +143,7 @@ impl SharedVolume {
             bytes,
             jobs: Jobs::new(core.clone()),
             opens: Opens::default(),
+            seals: Seals::default(),
             locks: SharedLocks::new(core.clone()),
             kernel: OnceLock::new(),
             read_only: settings.read_only || rights.read_only,

@@ -78,6 +78,7 @@ impl Core {
     }
 
     fn keep_back(&self, inode: &Inode, offset: u64, write: &Write<'_>) -> Result<u64, VfsError> {
+        self.seals.written(inode.ino, &inode.row);
         let written = self.bytes.write(inode, offset, write.data, write.attr, Room::Wait);
         written.map(|()| offset).map_err(|error| of_file(error, inode.ino))
     }
@@ -89,6 +90,7 @@ impl Core {
         let Some(inode) = known.or_else(|| self.opens.seen(ino)) else {
             return Err(VfsError::Stale(ino));
         };
+        self.seals.written(ino, &inode.row);
         let written = self.bytes.write(&inode, offset, write.data, write.attr, Room::Exceed);
         written.map_err(|error| of_file(error, ino))?;
         if tenure.is_none() {
@@ -104,7 +106,9 @@ impl Core {
         size: Option<u64>,
         attr: WriteAttr,
     ) -> Result<(), VfsError> {
-        self.bytes.punch(ino, range, size, attr).map(drop).map_err(|error| of_file(error, ino))
+        let inode = self.bytes.punch(ino, range, size, attr).map_err(|error| of_file(error, ino))?;
+        self.seals.written(ino, &inode.row);
+        Ok(())
     }
 
     pub(crate) fn copy_range(
@@ -119,6 +123,7 @@ impl Core {
         let (of, into) = (self.inode(source)?, self.inode(target)?);
         let len = len.min(of.row.size.saturating_sub(from));
         let tiny = |inode: &Inode| inode.row.layout == Layout::Inline;
+        self.seals.written(target, &into.row);
         if len > 0 && !tiny(&of) && !tiny(&into) {
             let shared = self.desk.told(Operation::Share { source, from, target, to, len, attr }, READ)?;
             self.bytes.forget(target);

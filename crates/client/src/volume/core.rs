@@ -9,7 +9,7 @@ use std::{
 };
 
 use forebay_cluster::{Lease, Recalled, Stamp};
-use forebay_meta::Inode;
+use forebay_meta::{Inode, MetaError};
 use forebay_protocol::{Answer, Operation, Rights, VolumeInfo};
 use forebay_types::Ino;
 use forebay_vfs::{KernelCaches, Told, VfsError};
@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     data::Contents,
     error::ClientError,
-    names::{Tenure, inode_of},
+    names::{Tenure, inode_of, is_sealed},
 };
 
 use super::{
@@ -29,6 +29,7 @@ use super::{
     locks::SharedLocks,
     opens::Opens,
     root::Root,
+    seals::Seals,
 };
 
 /// How long a recall tries to have stored what was kept back. Others wait for it: after that it is lost, which the next fsync says.
@@ -43,6 +44,7 @@ pub(crate) struct Core {
     pub(crate) bytes: Arc<Contents>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) opens: Opens,
+    pub(crate) seals: Seals,
     pub(crate) locks: SharedLocks,
     pub(crate) kernel: OnceLock<Arc<dyn KernelCaches>>,
     pub(crate) info: VolumeInfo,
@@ -58,7 +60,7 @@ pub(crate) struct Core {
 /// An inode that may be read from.
 pub(crate) struct Readable {
     pub(crate) inode: Arc<Inode>,
-    /// It is known under a lease.
+    /// It is known under a lease, or its contents are final.
     pub(crate) leased: bool,
 }
 
@@ -88,7 +90,8 @@ impl Core {
             }
             let told = self.desk.told(Operation::Inode(ino), Some(wish))?;
             let Answer::Inode(answer) = told.answer else { return Err(unexpected(&told.answer, ino)) };
-            if !told.leased && self.opens.needs_lease(ino) {
+            let leased = told.leased || is_sealed(&answer.row);
+            if !leased && self.opens.needs_lease(ino) {
                 // Others want it. It is asked again, as its last name may have gone meanwhile.
                 if !self.hold(ino)? {
                     wish = Lease::Write;
@@ -97,7 +100,7 @@ impl Core {
             }
             let inode = self.put_over(Arc::new(inode_of(&answer)));
             if self.desk.names.commits() == commits {
-                return Ok(Readable { inode, leased: told.leased });
+                return Ok(Readable { inode, leased });
             }
         }
     }
@@ -130,7 +133,7 @@ impl Core {
     /// An inode that an answer was about, as it is.
     pub(crate) fn told_inode(&self, told: &Answered, commits: u64) -> Result<Arc<Inode>, VfsError> {
         let Some(answer) = told.answer.inode() else { return Err(unexpected(&told.answer, Ino(0))) };
-        let stale = !told.leased && self.opens.needs_lease(answer.ino);
+        let stale = !told.leased && !is_sealed(&answer.row) && self.opens.needs_lease(answer.ino);
         if stale || self.desk.names.commits() != commits {
             return self.inode(answer.ino);
         }
@@ -159,8 +162,10 @@ impl Core {
                     let patience = self.desk.link.patience();
                     let asked = Operation::Inode(ino);
                     let told = self.desk.ask_for(asked, Some(Lease::Write), Some(ino), None, &patience)?;
-                    if !matches!(told.answer, Answer::Inode(_)) {
-                        return Err(unexpected(&told.answer, ino));
+                    match told.answer.inode() {
+                        None => return Err(unexpected(&told.answer, ino)),
+                        Some(inode) if is_sealed(&inode.row) => return Err(MetaError::Sealed(ino).into()),
+                        Some(_) => {}
                     }
                     // Without it, an owner has just taken over, or the recall came first.
                     let Some(tenure) = told.tenure else { continue };
@@ -168,6 +173,7 @@ impl Core {
                 }
             };
             match self.under(ino, number) {
+                Ok(inode) if is_sealed(&inode.row) => return Err(MetaError::Sealed(ino).into()),
                 Ok(inode) => return Ok((tenure, inode, number)),
                 // The session that had the right is over.
                 Err(ClientError::SessionEnded) => {}
@@ -221,6 +227,7 @@ impl Core {
         match job {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
             Job::Owed(ino) => self.pay(ino),
+            Job::Seal => self.seal_closed(),
             Job::Release(ino) => {
                 if !self.opens.is_open(ino)
                     && let Err(error) = self.desk.told(Operation::Release(vec![ino]), None)
@@ -342,7 +349,8 @@ impl Core {
 
     /// The session is over: what was kept back is lost, what is locked is not, and what is open is to be told again.
     pub(crate) fn session_over(&self, inos: Vec<Ino>) {
-        self.bytes.session_ended();
+        self.bytes.session_ended(&|ino| self.desk.names.is_sealed(ino));
+        self.seals.session_over();
         self.locks.session_over();
         self.opens.forgotten();
         inos.iter().for_each(|ino| self.bytes.forget(*ino));

@@ -39,6 +39,7 @@ pub(crate) fn failed(failure: Failure, ino: Ino) -> VfsError {
         Failure::TooManyAttributes => MetaError::TooManyAttributes(ino).into(),
         Failure::Invalid => VfsError::Invalid("the owner takes this for a contradiction"),
         Failure::NoSpace => MetaError::Log(LogError::NoSpace).into(),
+        Failure::Sealed => MetaError::Sealed(ino).into(),
         Failure::NotPermitted => VfsError::Denied(Box::new(ClientError::Failed(failure))),
         Failure::ReadOnly => VfsError::ReadOnly,
         Failure::WouldBlock => VfsError::Locked,

@@ -131,6 +131,12 @@ impl Files for SharedVolume {
         }
     }
 
+    fn seal(&self, ino: Ino) {
+        if self.core.seals.closed(self.own(ino)) {
+            self.core.jobs.put(Job::Seal);
+        }
+    }
+
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
         self.core.read(self.own(ino), offset, len)
     }
@@ -190,7 +196,11 @@ impl Files for SharedVolume {
     }
 
     fn lifetime(&self, ino: Ino) -> Option<Duration> {
-        Some(self.core.desk.names.lifetime(self.own(ino)))
+        self.core.desk.names.lifetime(self.own(ino))
+    }
+
+    fn name_lifetime(&self, parent: Ino, ino: Ino) -> Option<Duration> {
+        self.core.desk.names.name_lifetime(self.own(parent), self.own(ino))
     }
 
     fn is_shared(&self) -> bool {

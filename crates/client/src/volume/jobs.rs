@@ -28,6 +28,8 @@ pub(crate) enum Job {
     },
     /// Bytes were taken without a lease, and one is to be had before they are told.
     Owed(Ino),
+    /// Files of immutable trees were closed.
+    Seal,
     /// An inode of which the owner was told is not open any more.
     Release(Ino),
     LockFree(Ino),

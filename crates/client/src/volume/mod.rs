@@ -12,6 +12,7 @@ mod locks;
 mod names;
 mod opens;
 mod root;
+mod seals;
 
 use std::{fmt, sync::Arc};
 

@@ -231,6 +231,9 @@ impl Core {
         if inode.row.kind == FileKind::Regular {
             self.bytes.overlay(&mut inode);
         }
+        if set.size.is_some() {
+            self.seals.written(ino, &inode.row);
+        }
         Ok(inode)
     }
 

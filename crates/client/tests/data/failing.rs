@@ -194,7 +194,7 @@ fn the_end_of_a_session_loses_what_was_kept_back_and_says_so_once() {
         let waits = scope.spawn(|| client.try_settle(ino));
         world.gate.wait_for(1);
         world.owner.end_session();
-        client.contents.session_ended();
+        client.contents.session_ended(&|_| false);
         world.gate.set_closed(false);
         let _ = waits.join().unwrap();
     });

@@ -6,6 +6,7 @@ mod ahead;
 mod coherence;
 mod faults;
 mod locking;
+mod modes;
 mod random;
 mod rooted;
 mod side_by_side;

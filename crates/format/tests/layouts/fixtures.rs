@@ -97,10 +97,12 @@ fn rows() {
         parent: Ino(0x1000),
         has_xattrs: true,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Single(5, 65536, extent()),
     };
     row("inode", &inode);
     row("inode-cut", &InodeRow { has_cuts: true, layout: Layout::Extents, ..inode });
+    row("inode-sealed", &InodeRow { coherence: forebay_types::Coherence::Sealed, ..inode });
     row("cuts", &CutsRow(vec![Cut { first: 0, last: 4 }, Cut { first: 300, last: u32::MAX }]));
     row("extent", &extent());
     row("directory", &DirectoryRow { entries: 1_000_000, directories: 3, mtime: time(7), ctime: time(8) });

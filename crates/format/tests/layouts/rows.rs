@@ -4,6 +4,7 @@ use forebay_format::row::{
     AppliedRow, BytesRow, CountersRow, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Row, SegmentRow,
     SubvolumeRow,
 };
+use forebay_types::{Coherence, FileKind, Ino, Timespec};
 use proptest::prelude::*;
 
 use crate::{
@@ -11,13 +12,16 @@ use crate::{
     values,
 };
 
+/// A version that no row has yet.
+const NEWER: u8 = 3;
+
 fn check<R: Row + PartialEq + Debug>(row: &R) -> Result<(), TestCaseError> {
     let bytes = row.encode();
     let decoded = R::decode(&bytes);
     prop_assert_eq!(decoded.as_ref(), Ok(row));
     never_panics(&bytes, |bytes| drop(R::decode(bytes)));
     let mut newer = bytes;
-    newer[0] = 2;
+    newer[0] = NEWER;
     prop_assert!(R::decode(&newer).is_err(), "a newer version is understood");
     Ok(())
 }
@@ -50,6 +54,13 @@ proptest! {
             *version = 1;
         }
         drop(InodeRow::decode(&bytes));
+        if let Some(version) = bytes.first_mut() {
+            *version = 2;
+        }
+        drop(InodeRow::decode(&bytes));
+        if let Some(version) = bytes.first_mut() {
+            *version = 1;
+        }
         drop(Extent::decode(&bytes));
         drop(DirectoryRow::decode(&bytes));
         drop(DentryRow::decode(&bytes));
@@ -92,10 +103,28 @@ fn cuts_that_no_file_has_are_refused() {
 }
 
 #[test]
+fn only_an_inode_with_a_mode_needs_the_second_version() {
+    let row = common();
+    assert_eq!(row.encode()[0], 1);
+    let sealed = InodeRow { coherence: Coherence::Sealed, ..row };
+    let bytes = sealed.encode();
+    assert_eq!((bytes[0], bytes.len()), (2, row.encode().len() + 1));
+    for wrong in [0, 4, 255] {
+        let mut bytes = bytes.clone();
+        bytes[2] = wrong;
+        assert!(InodeRow::decode(&bytes).is_err(), "mode {wrong}");
+    }
+}
+
+#[test]
 fn the_common_inode_is_small() {
-    use forebay_types::{FileKind, Ino, Timespec};
+    let row = common();
+    assert!(row.encode().len() <= 32, "{} bytes", row.encode().len());
+}
+
+fn common() -> InodeRow {
     let time = Timespec { secs: 1_790_000_000, nanos: 123_456_789 };
-    let row = InodeRow {
+    InodeRow {
         kind: FileKind::Regular,
         mode: 0o644,
         nlink: 1,
@@ -111,7 +140,7 @@ fn the_common_inode_is_small() {
         parent: Ino(4097),
         has_xattrs: false,
         has_cuts: false,
+        coherence: Coherence::Coherent,
         layout: forebay_format::row::Layout::Empty,
-    };
-    assert!(row.encode().len() <= 32, "{} bytes", row.encode().len());
+    }
 }

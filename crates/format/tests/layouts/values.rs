@@ -10,7 +10,8 @@ use forebay_format::{
     },
 };
 use forebay_types::{
-    Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec, VolumeId,
+    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
+    VolumeId,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -107,9 +108,10 @@ fn layout() -> impl Strategy<Value = Layout> {
 pub fn inode() -> impl Strategy<Value = InodeRow> {
     let times = prop_oneof![time().prop_map(|time| [time; 4]), [time(), time(), time(), time()],];
     let numbers = (number32(), number32(), number32(), number32(), number(), number(), number());
-    let flags = (any::<bool>(), any::<bool>());
+    let mode = select(Coherence::ALL);
+    let flags = (any::<bool>(), any::<bool>(), mode);
     (kind(), 0..0o10000u16, times, numbers, flags, layout()).prop_map(
-        |(kind, mode, [atime, mtime, ctime, btime], numbers, (has_xattrs, has_cuts), layout)| {
+        |(kind, mode, [atime, mtime, ctime, btime], numbers, (has_xattrs, has_cuts, coherence), layout)| {
             let (nlink, uid, gid, rdev, size, allocated, parent) = numbers;
             let parent = Ino(parent);
             InodeRow {
@@ -128,6 +130,7 @@ pub fn inode() -> impl Strategy<Value = InodeRow> {
                 parent,
                 has_xattrs,
                 has_cuts,
+                coherence,
                 layout,
             }
         },

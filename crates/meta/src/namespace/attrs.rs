@@ -2,7 +2,7 @@
 
 use forebay_format::row::Layout;
 use forebay_types::{
-    FileKind, Ino, SubvolumeId, Timespec,
+    Coherence, FileKind, Ino, SubvolumeId, Timespec,
     limits::{INLINE_MAX, file_size_max},
 };
 
@@ -102,6 +102,9 @@ impl Namespace {
             FileKind::Regular => {}
             FileKind::Directory => return Err(MetaError::IsDirectory(ino)),
             _ => return Err(MetaError::Invalid("only a regular file has a size that can be set")),
+        }
+        if row.coherence == Coherence::Sealed {
+            return Err(MetaError::Sealed(ino));
         }
         if size > file_size_max(self.block_size) {
             return Err(MetaError::FileTooLarge(size));

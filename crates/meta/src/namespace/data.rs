@@ -10,7 +10,7 @@ use forebay_format::{
     row::{Extent, InodeRow, Layout, SegmentKind},
 };
 use forebay_types::{
-    FileKind, Ino, SegmentId, SubvolumeId,
+    Coherence, FileKind, Ino, SegmentId, SubvolumeId,
     limits::{INLINE_MAX, file_size_max},
 };
 
@@ -448,10 +448,13 @@ pub(super) fn regular(txn: &mut Txn<'_>, ino: Ino) -> Result<InodeRow, MetaError
     }
 }
 
-/// Times, size and mode of a file whose contents were changed.
+/// Times, size and mode of a file whose contents were changed; an error where they may not be.
 fn touch(txn: &mut Txn<'_>, ino: Ino, size: Option<u64>, attr: WriteAttr) -> Result<(), MetaError> {
     let now = txn.now;
     let row = txn.row_mut(ino)?;
+    if row.coherence == Coherence::Sealed {
+        return Err(MetaError::Sealed(ino));
+    }
     row.size = size.unwrap_or(row.size);
     row.mtime = now;
     row.ctime = now;

@@ -1,6 +1,7 @@
 mod attrs;
 mod caches;
 mod checkpoint;
+mod coherence;
 mod data;
 mod names;
 mod prefetch;
@@ -29,7 +30,7 @@ use forebay_format::{
     record::Changes,
     row::{AppliedRow, CountersRow, DirectoryRow, InodeRow, Layout, Row, SegmentRow, SubvolumeRow},
 };
-use forebay_types::{Epoch, FileKind, Generation, Ino, SegmentId, Sequence, SubvolumeId};
+use forebay_types::{Coherence, Epoch, FileKind, Generation, Ino, SegmentId, Sequence, SubvolumeId};
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -162,6 +163,7 @@ impl Namespace {
             parent: Ino::ROOT,
             has_xattrs: false,
             has_cuts: false,
+            coherence: Coherence::Coherent,
             layout: Layout::Empty,
         };
         let directory = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };

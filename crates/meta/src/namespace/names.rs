@@ -119,6 +119,7 @@ impl Namespace {
             None => self.new_ino(txn.owner, txn.subvolume, parent),
         };
         let now = txn.now;
+        let coherence = txn.inode(parent)?.row.coherence;
         let row = InodeRow {
             kind: new.kind,
             mode: new.mode,
@@ -135,6 +136,7 @@ impl Namespace {
             parent,
             has_xattrs: !new.xattrs.is_empty(),
             has_cuts: false,
+            coherence,
             layout: if new.target.is_empty() { Layout::Empty } else { Layout::Inline },
         };
         let empty = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };

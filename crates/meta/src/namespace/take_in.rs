@@ -8,7 +8,7 @@ use forebay_format::{
     row::{Extent, Layout, ObjectRef, SegmentKind, SegmentRow, SegmentState},
 };
 use forebay_types::{
-    FileKind, Ino, SegmentId, SubvolumeId, Timespec,
+    Coherence, FileKind, Ino, SegmentId, SubvolumeId, Timespec,
     limits::{INLINE_MAX, file_size_max},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -51,7 +51,7 @@ pub struct NewContents<'a> {
 type Known = FxHashMap<SegmentId, u64>;
 
 impl Namespace {
-    /// Takes in new objects, and files that consist of them. Returns the inodes that are gone or no regular files: nothing is kept for them. A segment
+    /// Takes in new objects, and files that consist of them. Returns the inodes that are gone, sealed or no regular files: nothing is kept for them. A segment
     /// of which no file has anything is dead at once ([`Namespace::dead_segments`]). Extents may also be of segments that the volume has already.
     ///
     /// # Errors
@@ -75,6 +75,7 @@ impl Namespace {
                     return Err(MetaError::Invalid("a file comes twice in one commit"));
                 }
                 match txn.inode(file.ino) {
+                    Ok(inode) if inode.row.coherence == Coherence::Sealed => gone.push(file.ino),
                     Ok(inode) if inode.row.kind == FileKind::Regular => {
                         self.give(txn, file, &fresh)?;
                         // Files of a commit have nothing to do with each other, and there may be thousands.

@@ -7,7 +7,7 @@ use forebay_format::{
     row::{BytesRow, Row},
 };
 use forebay_types::{
-    Ino, SubvolumeId,
+    Coherence, Ino, SubvolumeId,
     limits::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_VALUE_MAX},
 };
 
@@ -31,7 +31,11 @@ impl Namespace {
     /// # Errors
     /// [`MetaError::NoAttribute`], [`MetaError::Stale`].
     pub fn xattr(&self, at: SubvolumeId, ino: Ino, name: &[u8]) -> Result<Vec<u8>, MetaError> {
-        if !self.inode(at, ino)?.row.has_xattrs {
+        let row = self.inode(at, ino)?.row;
+        if name == Coherence::ATTRIBUTE.as_bytes() {
+            return Ok(row.coherence.as_str().into());
+        }
+        if !row.has_xattrs {
             return Err(MetaError::NoAttribute);
         }
         let owner = self.lock();
@@ -52,11 +56,11 @@ impl Namespace {
         self.xattr_names(&lineage, ino)
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute. [`Coherence::ATTRIBUTE`] is what a directory's row says: it is always there, and in no list.
     ///
     /// # Errors
     /// [`MetaError::NoAttribute`], [`MetaError::AttributeExists`], [`MetaError::TooManyAttributes`], [`MetaError::Invalid`] for a
-    /// name or value that is too long.
+    /// name or value that is too long or a mode that there is not, [`MetaError::NotDirectory`] for the mode of what is none.
     pub fn set_xattr(
         &self,
         at: SubvolumeId,
@@ -67,6 +71,14 @@ impl Namespace {
     ) -> Result<(), MetaError> {
         if name.is_empty() || name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX {
             return Err(MetaError::Invalid("the attribute's name or value is too long"));
+        }
+        if name == Coherence::ATTRIBUTE.as_bytes() {
+            let coherence = Coherence::to_set(value)
+                .map_err(|_| MetaError::Invalid("coherence is coherent, close-to-open or immutable"))?;
+            return match mode {
+                SetXattr::Create => Err(MetaError::AttributeExists),
+                SetXattr::Any | SetXattr::Replace => self.set_coherence(at, ino, coherence),
+            };
         }
         self.change(at, Urgency::Normal, &[], |txn| {
             let exists = self.read_xattr(&txn.lineage, ino, name)?.is_some();
@@ -79,11 +91,14 @@ impl Namespace {
         })
     }
 
-    /// Removes an attribute.
+    /// Removes an attribute; without [`Coherence::ATTRIBUTE`] a directory is coherent.
     ///
     /// # Errors
-    /// [`MetaError::NoAttribute`], [`MetaError::Stale`].
+    /// [`MetaError::NoAttribute`], [`MetaError::Stale`], [`MetaError::NotDirectory`].
     pub fn remove_xattr(&self, at: SubvolumeId, ino: Ino, name: &[u8]) -> Result<(), MetaError> {
+        if name == Coherence::ATTRIBUTE.as_bytes() {
+            return self.set_coherence(at, ino, Coherence::Coherent);
+        }
         self.change(at, Urgency::Reclaim, &[], |txn| {
             if self.read_xattr(&txn.lineage, ino, name)?.is_none() {
                 return Err(MetaError::NoAttribute);

@@ -4,6 +4,7 @@
 mod basics;
 mod cached;
 mod checks;
+mod coherence;
 mod cuts;
 mod data_ops;
 mod faulty;

@@ -70,6 +70,8 @@ pub struct Elsewhere {
     state: Mutex<State>,
     /// What leases last for.
     pub lifetime: Mutex<Duration>,
+    /// What stays as it is without a lease.
+    pub sealed: Mutex<Option<Ino>>,
     /// Before something is made.
     pub making: Gate,
     /// After bytes were looked at, before they are answered.
@@ -88,6 +90,7 @@ impl Elsewhere {
         Arc::new(Elsewhere {
             state: Mutex::new(state),
             lifetime: Mutex::new(Duration::from_secs(3600)),
+            sealed: Mutex::default(),
             making: Gate::default(),
             reading: Gate::default(),
             finding: Gate::default(),
@@ -149,6 +152,7 @@ fn row(kind: FileKind, mode: u16, parent: Ino, secs: i64) -> InodeRow {
         parent,
         has_xattrs: false,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Empty,
     }
 }
@@ -277,6 +281,8 @@ impl Files for Elsewhere {
 
     fn purge(&self, _: Ino) {}
 
+    fn seal(&self, _: Ino) {}
+
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces> {
         let bytes = self.bytes(ino);
         self.reading.pass();
@@ -338,8 +344,12 @@ impl Files for Elsewhere {
         1 << 20
     }
 
-    fn lifetime(&self, _: Ino) -> Option<Duration> {
-        Some(*self.lifetime.lock())
+    fn lifetime(&self, ino: Ino) -> Option<Duration> {
+        (*self.sealed.lock() != Some(ino)).then(|| *self.lifetime.lock())
+    }
+
+    fn name_lifetime(&self, _: Ino, ino: Ino) -> Option<Duration> {
+        self.lifetime(ino)
     }
 
     fn is_shared(&self) -> bool {

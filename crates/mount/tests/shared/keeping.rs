@@ -77,3 +77,26 @@ fn a_listing_with_attributes_has_lifetimes() {
     let len = std::fs::metadata(mounted.at("file-3")).unwrap().len();
     assert_eq!(len, 18);
 }
+
+#[test]
+fn what_is_sealed_is_kept_without_a_lease() {
+    let mounted = Mounted::new();
+    *mounted.files.lifetime.lock() = Duration::ZERO;
+    let (sealed, other) =
+        (mounted.files.put(ROOT, "sealed", b"text"), mounted.files.put(ROOT, "other", b"text"));
+    *mounted.files.sealed.lock() = Some(sealed);
+    let (file, absent) = (mounted.at("sealed"), mounted.at("absent"));
+    mounted.costs_nothing(&["lookup"], || assert_eq!(std::fs::metadata(&file).unwrap().len(), 4));
+    mounted.costs_nothing(&["lookup", "read"], || assert_eq!(std::fs::read(&file).unwrap(), b"text"));
+    // A name beside it that is missing or stands for something else is asked for as ever.
+    assert!(!absent.exists());
+    mounted.files.put(ROOT, "absent", b"");
+    assert!(absent.exists());
+    mounted.files.chmod(other, 0o600);
+    assert_eq!(mode(&mounted.at("other")), 0o600);
+    // A recall of names reaches those that are kept without a limit of time.
+    mounted.files.take(ROOT, "sealed");
+    assert!(file.exists(), "the kernel has not been told");
+    mounted.recall_names(ROOT);
+    assert!(!file.exists());
+}

@@ -50,7 +50,8 @@ fn class(operation: &Operation) -> Class {
         Op::Lock(..) | Op::Unlock(..) | Op::UnlockHandle(..) => Class::Locks,
         Op::Hold(_) => Class::Holds,
         Op::Space | Op::Release(_) => Class::Own,
-        Op::Numbers(..) | Op::Runs(_) => Class::Numbers,
+        // What it does not see it leaves alone.
+        Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) => Class::Numbers,
         Op::Commit(_) => Class::Commits,
         Op::Ahead(_) => Class::Ahead,
     }
@@ -209,6 +210,7 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::Punch { ino: file, from: 0, to: 9, size: None, attr },
         Operation::Share { source: file, from: 0, target: own.file, to: 0, len: 1, attr },
         Operation::Share { source: own.file, from: 0, target: file, to: 0, len: 1, attr },
+        Operation::Seal(vec![file]),
         Operation::Hold(vec![file]),
         Operation::Release(vec![]),
         Operation::Lock(file, lock(), false),

@@ -107,6 +107,10 @@ pub trait Files: Debug + Send + Sync {
         let _ = ino;
     }
 
+    /// The last handle of an inode was closed here. If it is a file of an immutable tree that was written here, its contents are final from now on, as soon as they
+    /// are where others see them. Does not wait for that.
+    fn seal(&self, ino: Ino);
+
     /// A file of this size was opened for reading: a hint. Cheap.
     fn opened_for_reading(&self, ino: Ino, size: u64) {
         let _ = (ino, size);
@@ -163,6 +167,12 @@ pub trait Files: Debug + Send + Sync {
     fn lifetime(&self, ino: Ino) -> Option<Duration> {
         let _ = ino;
         None
+    }
+
+    /// The same for the name of `ino` in a directory.
+    fn name_lifetime(&self, parent: Ino, ino: Ino) -> Option<Duration> {
+        let _ = ino;
+        self.lifetime(parent)
     }
 
     /// Whether other machines may change the files too, so that the kernel keeps nothing but what a [`Files::lifetime`] says, and writes nothing

@@ -21,6 +21,7 @@ fn row(size: u64) -> InodeRow {
         parent: Ino(3),
         has_xattrs: true,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Empty,
     }
 }

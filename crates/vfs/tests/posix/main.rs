@@ -4,6 +4,7 @@
 
 mod acls;
 mod attributes;
+mod coherence;
 mod contents;
 mod listing;
 mod nameless;

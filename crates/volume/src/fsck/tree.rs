@@ -540,6 +540,7 @@ fn new_inode(kind: FileKind, mode: u16, parent: Ino) -> InodeRow {
         parent,
         has_xattrs: false,
         has_cuts: false,
+        coherence: forebay_types::Coherence::Coherent,
         layout: Layout::Empty,
     }
 }

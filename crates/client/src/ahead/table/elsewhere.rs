@@ -2,7 +2,7 @@
 
 use forebay_meta::RenameMode;
 use forebay_protocol::{Answer, Operation};
-use forebay_types::Ino;
+use forebay_types::{Coherence, Ino};
 
 use super::{Entry, Table};
 
@@ -20,7 +20,7 @@ impl Table {
             Operation::Link(ino, parent, _) => vec![*ino, *parent],
             Operation::Share { source, target, .. } => vec![*source, *target],
             Operation::Commit(commit) => commit.files.iter().map(|file| file.ino).collect(),
-            Operation::Hold(inos) | Operation::Release(inos) => inos.clone(),
+            Operation::Hold(inos) | Operation::Release(inos) | Operation::Seal(inos) => inos.clone(),
             Operation::Inode(ino)
             | Operation::Entries { directory: ino, .. }
             | Operation::ReadLink(ino)
@@ -79,6 +79,12 @@ impl Table {
                 self.put(*parent, name, kind.map(|kind| Entry { ino: *ino, kind }));
             }
             Operation::Unlink(parent, name, _) => self.put(*parent, name, None),
+            // What is made in it inherits another mode now.
+            Operation::SetXattr(ino, name, ..) | Operation::RemoveXattr(ino, name)
+                if name == Coherence::ATTRIBUTE.as_bytes() =>
+            {
+                self.forget(*ino);
+            }
             Operation::Rmdir(parent, name, _) => {
                 self.put(*parent, name, None);
                 others.iter().filter(|ino| *ino != parent).for_each(|ino| drop(self.names.remove(ino)));

@@ -14,7 +14,7 @@ use std::{
 
 use forebay_format::row::{DirectoryRow, InodeRow, Layout};
 use forebay_protocol::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Operation};
-use forebay_types::{FileKind, Ino, Timespec, limits::NAME_MAX};
+use forebay_types::{Coherence, FileKind, Ino, Timespec, limits::NAME_MAX};
 use rustc_hash::FxHashMap;
 
 /// Entries that one answer has at most, as the owner has it.
@@ -44,6 +44,8 @@ type Names = BTreeMap<Vec<u8>, Entry>;
 pub(super) struct Table {
     /// Directories of which all names are known.
     names: FxHashMap<Ino, Names>,
+    /// What is made in them inherits this, where it is not the common mode. Stays while a directory's row is not known.
+    modes: FxHashMap<Ino, Coherence>,
     nodes: FxHashMap<Ino, Node>,
     block_size: u32,
 }
@@ -58,7 +60,12 @@ pub(super) struct Done {
 
 impl Table {
     pub(super) fn new(block_size: u32) -> Table {
-        Table { names: FxHashMap::default(), nodes: FxHashMap::default(), block_size }
+        Table {
+            names: FxHashMap::default(),
+            modes: FxHashMap::default(),
+            nodes: FxHashMap::default(),
+            block_size,
+        }
     }
 
     /// Inodes and names, about.
@@ -68,18 +75,21 @@ impl Table {
 
     pub(super) fn clear(&mut self) {
         self.names.clear();
+        self.modes.clear();
         self.nodes.clear();
     }
 
     /// Nothing more is answered about this inode, nor about names in it.
     pub(super) fn forget(&mut self, ino: Ino) {
         self.names.remove(&ino);
+        self.modes.remove(&ino);
         self.nodes.remove(&ino);
     }
 
     /// Forgets every inode of which `kept` says no.
     pub(super) fn retain(&mut self, kept: impl Fn(Ino) -> bool) {
         self.names.retain(|ino, _| kept(*ino));
+        self.modes.retain(|ino, _| kept(*ino));
         self.nodes.retain(|ino, _| kept(*ino));
     }
 
@@ -91,8 +101,21 @@ impl Table {
     pub(super) fn delegate(&mut self, directory: &InodeAnswer, entries: Names) {
         let xattrs = (!directory.row.has_xattrs).then(BTreeMap::new);
         let InodeAnswer { ino, row, directory, .. } = directory;
+        self.has_mode(*ino, row.coherence);
         self.nodes.insert(*ino, Node { row: *row, directory: *directory, target: Vec::new(), xattrs });
         self.names.insert(*ino, entries);
+    }
+
+    fn mode_of(&self, directory: Ino) -> Coherence {
+        self.modes.get(&directory).copied().unwrap_or(Coherence::Coherent)
+    }
+
+    fn has_mode(&mut self, directory: Ino, coherence: Coherence) {
+        if coherence == Coherence::Coherent {
+            self.modes.remove(&directory);
+        } else {
+            self.modes.insert(directory, coherence);
+        }
     }
 
     /// The inodes on which an operation needs the lease to write to be carried out here; `None` where it cannot be.
@@ -130,6 +153,14 @@ impl Table {
             }
             Operation::ReadLink(ino) => {
                 node(ino).filter(|node| node.row.kind == FileKind::Symlink).map(|_| vec![*ino])
+            }
+            // A mode is no attribute but a directory's row.
+            Operation::Xattr(_, name)
+            | Operation::SetXattr(_, name, ..)
+            | Operation::RemoveXattr(_, name)
+                if name == Coherence::ATTRIBUTE.as_bytes() =>
+            {
+                None
             }
             Operation::Xattr(ino, _)
             | Operation::Xattrs(ino)

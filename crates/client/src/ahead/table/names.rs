@@ -72,6 +72,7 @@ impl Table {
             parent,
             has_xattrs: !new.xattrs.is_empty(),
             has_cuts: false,
+            coherence: self.mode_of(parent),
             layout: if new.target.is_empty() { Layout::Empty } else { Layout::Inline },
         };
         let is_directory = new.kind == FileKind::Directory;
@@ -80,6 +81,7 @@ impl Table {
         let (directory, target) = (is_directory.then_some(empty), new.target.clone());
         self.nodes.insert(ino, Node { row, directory, target, xattrs });
         if is_directory {
+            self.has_mode(ino, row.coherence);
             self.names.insert(ino, Names::new());
         }
         self.names_mut(parent)?.insert(name.to_vec(), Entry { ino, kind: new.kind });
