@@ -28,6 +28,11 @@ pub(super) fn commit(wire: &mut Wire, table: Table, batch: &Batch<'_>) -> Result
     let steps = steps(wire, table, batch)?;
     let Ok(answers) = wire.transact(&steps) else { return Ok(Outcome::Unknown) };
     let Some((last, before)) = answers.split_last() else { return Ok(Outcome::Unknown) };
+    if let Some(Err(Trouble::Said { code, message, last: false })) = before.first() {
+        // Nothing behind it changed anything: outside a transaction the connection only reads. A standby says so of BEGIN.
+        let code = if code == "0A000" { "25006" } else { code }.to_owned();
+        return Err(Trouble::Said { code, message: message.clone(), last: false });
+    }
     for answer in before {
         match answer {
             Ok(()) => {}

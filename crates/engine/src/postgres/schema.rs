@@ -8,7 +8,11 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::{statements::Table, trouble::Trouble, wire::Wire};
+use super::{
+    statements::Table,
+    trouble::Trouble,
+    wire::{BEGIN, Wire},
+};
 
 /// The version of the tables that this release keeps.
 pub(super) const VERSION: u32 = 1;
@@ -102,7 +106,7 @@ fn transaction<T>(
     work: impl AsyncFnOnce(&Client) -> Result<T, Error>,
 ) -> Result<T, Trouble> {
     let result = wire.drive(async |client| {
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        client.batch_execute(BEGIN).await?;
         let done = work(client).await?;
         client.batch_execute("COMMIT").await?;
         Ok(done)

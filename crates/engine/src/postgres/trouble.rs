@@ -1,10 +1,18 @@
 //! What a server says when it does not do what was asked, and what that means.
 
-use std::error::Error as _;
+use std::{error::Error as _, io::ErrorKind};
 
 use tokio_postgres::error::Severity;
 
 use crate::EngineError;
+
+/// How connections end that had nothing wrong with them.
+const ENDS: [ErrorKind; 4] = [
+    ErrorKind::UnexpectedEof,
+    ErrorKind::ConnectionReset,
+    ErrorKind::ConnectionAborted,
+    ErrorKind::BrokenPipe,
+];
 
 /// Why a request was not answered as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,11 +37,16 @@ impl From<tokio_postgres::Error> for Trouble {
             };
         }
         let (mut text, mut cause) = (error.to_string(), error.source());
+        let mut broke = false;
         while let Some(inner) = cause {
             text = format!("{text}: {inner}");
+            broke |= inner.downcast_ref::<std::io::Error>().is_some_and(|error| ENDS.contains(&error.kind()));
             cause = inner.source();
         }
-        if text.contains("TLS") || text.contains("certificate") {
+        if broke {
+            // Also said of TLS: a server that is killed does not say good-bye.
+            Trouble::Lost(text)
+        } else if text.contains("TLS") || text.contains("certificate") {
             Trouble::Tls(text)
         } else {
             Trouble::Lost(text)

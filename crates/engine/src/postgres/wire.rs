@@ -40,7 +40,11 @@ const EVERY: &[&str] = &[
 ];
 const READS: &[&str] = &["SET statement_timeout = '30s'"];
 /// A timeout that struck while a COMMIT waits for a standby would end that wait with success.
-const COMMITS: &[&str] = &["SET statement_timeout = 0"];
+const COMMITS: &[&str] = &["SET statement_timeout = 0", GUARD];
+/// Where BEGIN fails, what was sent behind it would each be a transaction of its own, with no fence before it: those change nothing.
+const GUARD: &str = "SET default_transaction_read_only = on";
+/// Begins a transaction that changes something.
+pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
 
 /// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +70,8 @@ pub(super) struct Wire {
     runtime: Runtime,
     limit: Duration,
     prepared: HashMap<(Table, Query), Statement>,
+    /// Whether [`GUARD`] holds: else nothing is sent behind a BEGIN that was not answered.
+    guarded: bool,
 }
 
 impl Wire {
@@ -84,8 +90,8 @@ impl Wire {
         let connecting = async { tokio::time::timeout(limit, config.connect(tls.clone())).await };
         let (client, connection) =
             runtime.block_on(connecting).map_err(|_| Trouble::Lost("it does not answer".into()))??;
-        let mut wire =
-            Wire { client, connection: Some(Box::pin(connection)), runtime, limit, prepared: HashMap::new() };
+        let connection: Option<Pin<Box<Driven>>> = Some(Box::pin(connection));
+        let mut wire = Wire { client, connection, runtime, limit, prepared: HashMap::new(), guarded: false };
         wire.set_up(if purpose == Purpose::Reads { READS } else { COMMITS })?;
         Ok(wire)
     }
@@ -98,7 +104,7 @@ impl Wire {
         })?;
         for (setting, said) in settings().zip(said) {
             match said.map_err(Trouble::from) {
-                Ok(()) => {}
+                Ok(()) => self.guarded |= *setting == GUARD,
                 // Servers that only speak the protocol do not know all of them.
                 Err(Trouble::Said { code, message, last: false }) => {
                     tracing::debug!("the metadata engine does not take '{setting}': {message} ({code})");
@@ -172,9 +178,22 @@ impl Wire {
 
     /// Sends a transaction in one go and returns what was said to BEGIN, to each step and to COMMIT. An error means that nothing is known.
     pub(super) fn transact(&mut self, steps: &[Step<'_>]) -> Result<Vec<Result<(), Trouble>>, Trouble> {
+        if !self.guarded {
+            match self.drive(async |client| client.batch_execute(BEGIN).await) {
+                Ok(()) => {}
+                Err(trouble @ Trouble::Said { last: false, .. }) => {
+                    return Ok(vec![Err(trouble), Ok(())]);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let guarded = self.guarded;
         let answers = self.drive(async |client| {
             let mut waiting: Vec<Answer<'_>> = Vec::with_capacity(steps.len() + 2);
-            waiting.push(Box::pin(client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED")));
+            match guarded {
+                true => waiting.push(Box::pin(client.batch_execute(BEGIN))),
+                false => waiting.push(Box::pin(async { Ok(()) })),
+            }
             for step in steps {
                 let parameters = step.parameters.iter().map(|one| one.as_ref() as &(dyn ToSql + Sync));
                 let answer = client.execute_raw(&step.statement, parameters);

@@ -1,7 +1,12 @@
 //! Connections to PostgreSQL that are cut in the middle of commits, by each byte of what is said in either direction.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -106,4 +111,59 @@ fn a_batch_that_arrives_after_it_was_settled_changes_nothing() {
     let direct = engine(&SERVER.url(SERVER.port(), database), PATIENT);
     assert_eq!(direct.scan(b"", None, usize::MAX).unwrap().rows, now);
     owner.check(direct.as_ref());
+}
+
+/// Listens before a server, and makes each BEGIN a word that it does not know while `garbles`.
+fn garbling(server: u16, garbles: &Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (port, garbles) = (listener.local_addr().unwrap().port(), Arc::clone(garbles));
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).unwrap();
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let garbles = Arc::clone(&garbles);
+            std::thread::spawn(move || copy(from, to, || garbles.load(Ordering::SeqCst)));
+            std::thread::spawn(move || copy(server, client, || false));
+        }
+    });
+    port
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, garbles: impl Fn() -> bool) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        let begin = b"BEGIN ISOLATION";
+        if garbles()
+            && let Some(at) = bytes[..len].windows(begin.len()).position(|bytes| bytes == begin)
+        {
+            bytes[at..at + 5].copy_from_slice(b"BEGUN");
+        }
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    drop(to.shutdown(Shutdown::Both));
+}
+
+#[test]
+fn nothing_is_carried_out_behind_a_begin_that_failed() {
+    let garbles = Arc::new(AtomicBool::new(false));
+    let port = garbling(SERVER.port(), &garbles);
+    let engine = engine(&fresh(&SERVER, port), PATIENT);
+    let mut owner = Owner::new();
+    for _ in 0..3 {
+        assert_eq!(owner.next(|batch| engine.commit(batch)), Some(Outcome::Committed));
+    }
+    let before = engine.scan(b"", None, usize::MAX).unwrap().rows;
+    garbles.store(true, Ordering::SeqCst);
+    let failed = owner.next(|batch| {
+        let failed = engine.commit(batch);
+        assert!(failed.as_ref().is_err_and(|error| error.to_string().contains("42601")), "{failed:?}");
+        failed
+    });
+    assert_eq!(failed, None);
+    garbles.store(false, Ordering::SeqCst);
+    assert_eq!(engine.scan(b"", None, usize::MAX).unwrap().rows, before);
+    assert_eq!(owner.next(|batch| engine.commit(batch)), Some(Outcome::Committed));
+    owner.check(engine.as_ref());
 }
