@@ -231,6 +231,9 @@ impl Namespace {
             }
             let end = to.checked_add(len).filter(|end| *end <= file_size_max(self.block_size));
             let Some(end) = end else { return Err(MetaError::FileTooLarge(to.saturating_add(len))) };
+            if from.checked_add(len).is_none_or(|end| end > file_size_max(self.block_size)) {
+                return Err(MetaError::Invalid("what is to be shared lies in no file"));
+            }
             let pieces = self.pieces(txn, source, from, len)?;
             self.remove_range(txn, target, to, end)?;
             for (offset, extent) in pieces {

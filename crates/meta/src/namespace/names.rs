@@ -6,10 +6,10 @@ use forebay_format::{
 };
 use forebay_types::{
     FileKind, Ino, SubvolumeId,
-    limits::{LINK_MAX, NAME_MAX, SYMLINK_MAX},
+    limits::{LINK_MAX, NAME_MAX, SYMLINK_MAX, XATTR_LIST_MAX},
 };
 
-use super::Namespace;
+use super::{Namespace, xattrs::check_xattr};
 use crate::{
     error::MetaError,
     inode::{Inode, NewInode},
@@ -113,6 +113,12 @@ impl Namespace {
     ) -> Result<Inode, MetaError> {
         if new.target.len() > SYMLINK_MAX {
             return Err(MetaError::NameTooLong(new.target.len()));
+        }
+        if new.xattrs.iter().map(|(name, _)| name.len() + 1).sum::<usize>() > XATTR_LIST_MAX {
+            return Err(MetaError::Invalid("the attributes of a new inode are too many"));
+        }
+        for (name, value) in &new.xattrs {
+            check_xattr(name, value)?;
         }
         let ino = match ino {
             Some(ino) => unused(txn, ino)?,

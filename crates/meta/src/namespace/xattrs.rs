@@ -25,6 +25,14 @@ pub enum SetXattr {
     Replace,
 }
 
+/// Whether an attribute can be stored: engines take no longer keys and values.
+pub(super) fn check_xattr(name: &[u8], value: &[u8]) -> Result<(), MetaError> {
+    match name.is_empty() || name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX {
+        true => Err(MetaError::Invalid("the attribute's name or value is too long")),
+        false => Ok(()),
+    }
+}
+
 impl Namespace {
     /// The value of an attribute.
     ///
@@ -69,9 +77,7 @@ impl Namespace {
         value: &[u8],
         mode: SetXattr,
     ) -> Result<(), MetaError> {
-        if name.is_empty() || name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX {
-            return Err(MetaError::Invalid("the attribute's name or value is too long"));
-        }
+        check_xattr(name, value)?;
         if name == Coherence::ATTRIBUTE.as_bytes() {
             let coherence = Coherence::to_set(value)
                 .map_err(|_| MetaError::Invalid("coherence is coherent, close-to-open or immutable"))?;
@@ -114,6 +120,9 @@ impl Namespace {
         ino: Ino,
         set: &[(&[u8], Option<&[u8]>)],
     ) -> Result<(), MetaError> {
+        for (name, value) in set {
+            check_xattr(name, value.unwrap_or_default())?;
+        }
         let mut names: BTreeSet<Vec<u8>> = match txn.inode(ino)?.row.has_xattrs {
             true => self.xattr_names(&txn.lineage, ino)?.into_iter().collect(),
             false => BTreeSet::new(),
