@@ -163,6 +163,15 @@ impl Ownership {
         }
     }
 
+    /// When [`Ownership::may_look_up`] turns false, unless a batch is committed before; `None` for others than the owner.
+    #[must_use]
+    pub fn serves_until(&self) -> Option<Moment> {
+        match &self.state {
+            State::StandsBy { .. } => None,
+            State::Owns { renewed, .. } => Some(*renewed + self.terms.serve_for),
+        }
+    }
+
     /// When the owner commits a batch although it has nothing to commit; `None` while one is under way, and for others.
     #[must_use]
     pub fn beat_at(&self) -> Option<Moment> {

@@ -4,6 +4,8 @@
 //! comes back. Relies on: the row of a slot is committed in the same batch as what its request changed; the row of a session is removed before
 //! what it had is given to others; a client sends a slot's next number only after the answer to the last.
 
+use std::time::Duration;
+
 use forebay_types::Epoch;
 use rustc_hash::FxHashMap;
 
@@ -98,6 +100,14 @@ impl<A: Clone> Sessions<A> {
         let session = self.sessions.get_mut(&id).ok_or(SessionError::Ended)?;
         session.heard = session.heard.max(now);
         Ok(())
+    }
+
+    /// Nobody could be heard for this long, which ends at `now`: it does not count. A client counts its term from its last request that was answered, so it stops no later
+    /// for that.
+    pub fn was_deaf(&mut self, time: Duration, now: Moment) {
+        for session in self.sessions.values_mut() {
+            session.heard = (session.heard + time).min(now.max(session.heard));
+        }
     }
 
     /// A request that changes something came.
@@ -239,6 +249,16 @@ mod tests {
         sessions.restore(CLIENT, SLOT, 41, "done before");
         assert_eq!(sessions.arrive(CLIENT, SLOT, 41, seconds(0)), Ok(Arrival::Repeated("done before")));
         assert_eq!(sessions.arrive(CLIENT, SLOT, 42, seconds(0)), Ok(Arrival::New));
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_be_heard_does_not_count() {
+        let mut sessions = one();
+        sessions.was_deaf(Duration::from_secs(20), seconds(25));
+        assert!(sessions.overdue(seconds(29)).is_empty());
+        assert_eq!(sessions.overdue(seconds(30)), [CLIENT]);
+        sessions.was_deaf(Duration::from_secs(20), seconds(26));
+        assert_eq!(sessions.next_overdue(), Some(seconds(36)), "nobody is heard of later than now");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct SessionRow {
     pub no_exec: bool,
     /// Its root user is nobody.
     pub root_squash: bool,
+    /// The token by which it began: version 2 has one, version 1 none.
+    pub token: Option<u64>,
 }
 
 impl SessionRow {
@@ -76,7 +78,7 @@ impl SessionRow {
 impl Row for SessionRow {
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
-        to.u8(1);
+        to.u8(if self.token.is_some() { 2 } else { 1 });
         to.varint(self.epoch.0);
         to.bytes(self.client.as_bytes());
         to.varint(self.root.0);
@@ -84,14 +86,18 @@ impl Row for SessionRow {
         to.u8(flag(self.read_only, Self::READ_ONLY)
             | flag(self.no_exec, Self::NO_EXEC)
             | flag(self.root_squash, Self::ROOT_SQUASH));
+        if let Some(token) = self.token {
+            to.u64(token);
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<SessionRow, FormatError> {
         const WHAT: &str = "a session";
         let mut from = Decoder::new(bytes, WHAT);
-        version(&mut from, WHAT, 1)?;
+        let version = version(&mut from, WHAT, 2)?;
         let (epoch, client, root) = (Epoch(from.varint()?), text(&mut from, WHAT)?, Ino(from.varint()?));
         let flags = from.u8()?;
+        let token = if version >= 2 { Some(from.u64()?) } else { None };
         from.end()?;
         if flags >= 8 {
             return Err(FormatError::invalid(WHAT, format!("flags {flags}")));
@@ -103,6 +109,7 @@ impl Row for SessionRow {
             read_only: flags & Self::READ_ONLY != 0,
             no_exec: flags & Self::NO_EXEC != 0,
             root_squash: flags & Self::ROOT_SQUASH != 0,
+            token,
         })
     }
 }

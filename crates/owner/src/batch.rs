@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use forebay_cluster::{Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions};
+use forebay_cluster::{Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions, Stamp};
 use forebay_format::{
     key::Key,
     row::{ObjectRef, Row},
@@ -50,6 +50,8 @@ pub(crate) struct Core {
     /// The batch that has the last change of an inode, while it is not committed.
     pub(crate) changed: FxHashMap<Ino, BatchNumber>,
     pub(crate) held_back: Vec<HeldBack>,
+    /// The last batch, where nobody can tell whether it was committed.
+    pub(crate) unsettled: Option<BatchNumber>,
     /// Sessions whose end is in a batch that is not committed.
     pub(crate) ending: Vec<(BatchNumber, SessionId)>,
     /// Whether the namespace has records for the batch that collects.
@@ -58,6 +60,12 @@ pub(crate) struct Core {
     pub(crate) stops: bool,
     /// What the sessions that live may.
     pub(crate) rights: FxHashMap<SessionId, Rights>,
+    /// The tokens by which they began, of those that did by one.
+    pub(crate) tokens: FxHashMap<SessionId, u64>,
+    /// Up to when sessions were given back the time in which they could not be heard.
+    pub(crate) deaf_noted: Moment,
+    /// Which grant of a lease was recalled and not returned since, and when it was first told.
+    pub(crate) recalled: FxHashMap<(SessionId, Ino), (Stamp, Moment)>,
     pub(crate) given: Given,
     pub(crate) runs: GivenRuns,
     pub(crate) opens: Opens,
@@ -117,10 +125,22 @@ impl Core {
         self.release_all(session, at);
         self.unlock_all(session, at, now);
         self.rights.remove(&session);
+        self.tokens.remove(&session);
         self.runs.forget(session);
         let batch = self.put(&Key::Session(session.0), None);
         self.sessions.end(session);
         self.ending.push((batch, session));
+    }
+
+    /// Gives sessions back the time for which they were refused before anybody heard of them. Called before the ownership is renewed, and before sessions are ended.
+    pub(crate) fn note_deafness(&mut self, now: Moment) {
+        let Some(until) = self.ownership.serves_until() else { return };
+        let deaf = now.since(until.max(self.deaf_noted));
+        if !deaf.is_zero() {
+            self.deaf_noted = now;
+            self.sessions.was_deaf(deaf, now);
+            self.recalled.values_mut().for_each(|(_, since)| *since = *since + deaf);
+        }
     }
 
     /// Whether committing is given up: it is over, or the owner is to stop and has not been able to commit for so long that it may not answer anyway.

@@ -76,10 +76,9 @@ impl VolumeOwner {
     pub fn status(&self) -> OwnerStatus {
         let core = self.core.lock();
         let sessions = core.sessions.all();
-        let leases = sessions.iter().map(|session| core.table.leases_of(*session).len() as u64).sum();
         OwnerStatus {
             sessions: sessions.len() as u64,
-            leases,
+            leases: core.table.leases() as u64,
             waiting: core.table.requests() as u64,
             batches: self.batches.count.load(Relaxed),
             commit_us: self.batches.us.load(Relaxed),

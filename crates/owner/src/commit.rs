@@ -30,15 +30,24 @@ struct Closed<'a> {
     number: BatchNumber,
 }
 
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Committed,
+    /// It was not committed, and never will be.
+    Lost,
+    /// It may have been.
+    Unknown,
+}
+
 impl VolumeOwner {
     /// Commits batches until [`VolumeOwner::stop`] was called and everything is committed, or another server has taken the volume. One thread runs this.
     ///
     /// # Errors
     /// [`MetaError`] where the namespace's rows cannot be handed out; nothing is answered any more.
     pub fn commit_until_stopped(&self) -> Result<(), MetaError> {
-        let result = self.commit_all();
-        self.end();
-        result
+        let _ends = Ends(self);
+        self.commit_all()
     }
 
     /// Answers nothing new from now on. What was carried out is committed and answered, what was taken in and waits is refused; then the volume is given up, so that
@@ -70,7 +79,10 @@ impl VolumeOwner {
         let mut core = self.core.lock();
         loop {
             let now = self.ticks.now();
-            for session in core.sessions.overdue(now) {
+            core.note_deafness(now);
+            // Where the owner stops, all are refused before anybody hears of them.
+            let overdue = if core.stops { Vec::new() } else { core.sessions.overdue(now) };
+            for session in overdue {
                 tracing::warn!(
                     session = format_args!("{:032x}", session.0),
                     "a client was not heard of: its session ends"
@@ -97,7 +109,7 @@ impl VolumeOwner {
         }
         let checkpoint = self.ns.checkpoint()?;
         let mut core = self.core.lock();
-        if stops && checkpoint.is_none() && core.rows.is_empty() {
+        if core.over || stops && checkpoint.is_none() && core.rows.is_empty() {
             return Ok(None);
         }
         let Some(claim) = core.ownership.begin(self.ticks.now()) else { return Ok(None) };
@@ -129,35 +141,45 @@ impl VolumeOwner {
         let mut all: Vec<_> = checkpoint.iter().flat_map(Checkpoint::rows).chain(ours).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
         let batch = Batch { expect, rows: all };
-        let committed = self.commit_batch(&batch, &fence);
+        let fate = self.commit_batch(&batch, &fence);
         drop(batch);
-        if committed {
-            checkpoint.map(Checkpoint::stored);
-            let mut core = self.core.lock();
-            core.ownership.committed();
-            core.committed = number;
+        match fate {
+            Fate::Committed => {
+                checkpoint.map(Checkpoint::stored);
+                let mut core = self.core.lock();
+                core.note_deafness(self.ticks.now());
+                core.ownership.committed();
+                core.committed = number;
+            }
+            Fate::Lost => {}
+            Fate::Unknown => self.core.lock().unsettled = Some(number),
         }
-        committed
+        fate == Fate::Committed
     }
 
-    /// Hands a batch to the engine until it says what became of it. Returns whether it was committed; else the ownership is over.
-    fn commit_batch(&self, batch: &Batch<'_>, fence: &[u8]) -> bool {
+    /// Hands a batch to the engine until it says what became of it. Unless it was committed, the ownership is over.
+    fn commit_batch(&self, batch: &Batch<'_>, fence: &[u8]) -> Fate {
         let engine = self.ns.engine();
+        // Whether a try before may have been carried out: then whoever finds the volume taken cannot tell if it was.
         let mut unknown = false;
+        let lost = |unknown| if unknown { Fate::Unknown } else { Fate::Lost };
         loop {
             let outcome = if unknown { settle(engine.as_ref(), batch, fence) } else { engine.commit(batch) };
             match outcome {
-                Ok(Outcome::Committed) => return true,
+                Ok(Outcome::Committed) => return Fate::Committed,
                 Ok(Outcome::Unknown) => unknown = true,
                 Ok(Outcome::Fenced) => match read_fence(engine.as_ref()) {
-                    Ok(found) => return self.core.lock().ownership.fenced(found, self.ticks.now()),
+                    Ok(found) => {
+                        let ours = self.core.lock().ownership.fenced(found, self.ticks.now());
+                        return if ours { Fate::Committed } else { lost(unknown) };
+                    }
                     Err(error) => tracing::warn!(%error, "the owner's fence cannot be read"),
                 },
                 // Nothing was changed by this try; by one before it perhaps.
                 Err(error) => warn_of(&error),
             }
             if self.core.lock().stops_in_vain(self.ticks.now()) {
-                return false;
+                return lost(unknown);
             }
             std::thread::sleep(AGAIN_AFTER);
         }
@@ -212,19 +234,36 @@ impl VolumeOwner {
         }
     }
 
-    /// Refuses everything that waits.
+    /// Refuses everything that waits. What is in a batch of which nobody can tell gets no answer: whoever is told that it is not the owner takes it that nothing was
+    /// done.
     fn end(&self) {
         self.log.end();
-        let (refusal, held_back, requests) = {
+        let (refusal, held_back, requests, unsettled) = {
             let mut core = self.core.lock();
             core.over = true;
-            (not_owner(&core), std::mem::take(&mut core.held_back), std::mem::take(&mut core.requests))
+            let (held_back, requests) =
+                (std::mem::take(&mut core.held_back), std::mem::take(&mut core.requests));
+            (not_owner(&core), held_back, requests, core.unsettled)
         };
-        let held_back = held_back.into_iter().map(|held| held.reply);
+        let undone = |held: &HeldBack| unsettled.is_none_or(|unsettled| held.batch > unsettled);
+        let held_back = held_back.into_iter().filter(undone).map(|held| held.reply);
         let replies = held_back.chain(requests.into_values().map(|pending| pending.reply));
         for reply in replies {
             reply(Err(refusal.clone()));
         }
+    }
+}
+
+/// Ends the ownership however committing ends.
+struct Ends<'a>(&'a VolumeOwner);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut core = self.0.core.lock();
+            core.unsettled = Some(core.open);
+        }
+        self.0.end();
     }
 }
 

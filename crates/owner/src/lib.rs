@@ -9,6 +9,7 @@
 
 mod ahead;
 mod batch;
+mod beat;
 mod beside;
 mod carry;
 mod commit;

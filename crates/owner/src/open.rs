@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use forebay_cluster::{LeaseTable, SessionId, Sessions, SlotNumber, Standing, Terms};
+use forebay_cluster::{LeaseTable, Moment, SessionId, Sessions, SlotNumber, Standing, Terms};
 use forebay_engine::Engine;
 use forebay_env::Clock;
 use forebay_format::{
@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     ahead::GivenRuns,
     batch::{Core, Kept},
+    beat::while_beating,
     locks::SharedLocks,
     log::CommitLog,
     numbers::Given,
@@ -60,18 +61,18 @@ impl VolumeOwner {
         push: Tell,
     ) -> Result<VolumeOwner, OpenError> {
         let Standing::Owns(epoch) = taken.ownership.standing() else { return Err(OpenError::NotOwner) };
-        let applied = Namespace::applied(engine.as_ref())?;
-        let log = Arc::new(CommitLog::new(applied.sequence));
-        let numbers = Arc::new(AtomicU64::new(0));
-        let clock: Arc<dyn Clock> = Arc::new(ToldClock(clock));
-        let ns =
-            Namespace::open(Arc::clone(&engine), Arc::clone(&log) as _, clock, block_size, epoch, numbers)?;
-        let mut sessions = Sessions::new(terms);
-        let (writes, rights) = load_sessions(engine.as_ref(), &mut sessions, at, epoch, ticks.as_ref())?;
-        let held = load_held(engine.as_ref(), &sessions, at)?;
+        let began = ticks.now();
+        let (ownership, loaded) = while_beating(taken.ownership, engine.as_ref(), ticks.as_ref(), || {
+            Loaded::of(&engine, at, (block_size, epoch), terms, clock, ticks.as_ref())
+        });
+        let Loaded { ns, log, mut sessions, writes, rights, tokens, held } = loaded?;
+        let Some(ownership) = ownership else { return Err(OpenError::NotOwner) };
+        // Nobody could ask while it was opened.
+        let now = ticks.now();
+        sessions.was_deaf(now.since(began), now);
         let former = sessions.all();
         let core = Core {
-            ownership: taken.ownership,
+            ownership,
             table: LeaseTable::taken_over(epoch, &sessions.all(), &writes),
             sessions,
             requests: FxHashMap::default(),
@@ -83,11 +84,15 @@ impl VolumeOwner {
             rows: Default::default(),
             changed: FxHashMap::default(),
             held_back: Vec::new(),
+            unsettled: None,
             ending: Vec::new(),
             dirty: false,
             over: false,
             stops: false,
             rights,
+            tokens,
+            deaf_noted: Moment::default(),
+            recalled: FxHashMap::default(),
             given: held.0,
             runs: GivenRuns::of(former, ns.next_run()),
             opens: held.1,
@@ -100,25 +105,60 @@ impl VolumeOwner {
     }
 }
 
+/// What the rows of a volume say.
+struct Loaded {
+    ns: Namespace,
+    log: Arc<CommitLog>,
+    sessions: Sessions<Kept>,
+    writes: Writes,
+    rights: AllRights,
+    tokens: Tokens,
+    held: (Given, Opens, SharedLocks),
+}
+
+impl Loaded {
+    fn of(
+        engine: &Arc<dyn Engine>,
+        at: SubvolumeId,
+        (block_size, epoch): (u32, Epoch),
+        terms: Terms,
+        clock: Arc<dyn Clock>,
+        ticks: &dyn Ticks,
+    ) -> Result<Loaded, MetaError> {
+        let applied = Namespace::applied(engine.as_ref())?;
+        let log = Arc::new(CommitLog::new(applied.sequence));
+        let numbers = Arc::new(AtomicU64::new(0));
+        let clock: Arc<dyn Clock> = Arc::new(ToldClock(clock));
+        let ns =
+            Namespace::open(Arc::clone(engine), Arc::clone(&log) as _, clock, block_size, epoch, numbers)?;
+        let mut sessions = Sessions::new(terms);
+        let (writes, rights, tokens) = load_sessions(engine.as_ref(), &mut sessions, at, epoch, ticks)?;
+        let held = load_held(engine.as_ref(), &sessions, at)?;
+        Ok(Loaded { ns, log, sessions, writes, rights, tokens, held })
+    }
+}
+
 type Writes = Vec<(SessionId, Ino)>;
 type AllRights = FxHashMap<SessionId, Rights>;
+type Tokens = FxHashMap<SessionId, u64>;
 
-/// Takes in the sessions of the rows, their slots, their leases to write, and what they may.
+/// Takes in the sessions of the rows, their slots, their leases to write, what they may and by which token.
 fn load_sessions(
     engine: &dyn Engine,
     sessions: &mut Sessions<Kept>,
     at: SubvolumeId,
     epoch: Epoch,
     ticks: &dyn Ticks,
-) -> Result<(Writes, AllRights), MetaError> {
+) -> Result<(Writes, AllRights, Tokens), MetaError> {
     let now = ticks.now();
-    let mut rights = AllRights::default();
+    let (mut rights, mut tokens) = (AllRights::default(), Tokens::default());
     each_row(engine, &key::sessions(), |key, value| {
         if let Key::Session(id) = key {
             let row = SessionRow::decode(value).map_err(|source| damaged("a session", source))?;
-            let SessionRow { root, read_only, no_exec, root_squash, .. } = row;
+            let SessionRow { root, read_only, no_exec, root_squash, token, .. } = row;
             sessions.begin(SessionId(id), epoch, now);
             rights.insert(SessionId(id), Rights { root, read_only, no_exec, root_squash });
+            tokens.extend(token.map(|token| (SessionId(id), token)));
         }
         Ok(())
     })?;
@@ -139,7 +179,7 @@ fn load_sessions(
         }
         Ok(())
     })?;
-    Ok((writes, rights))
+    Ok((writes, rights, tokens))
 }
 
 /// Takes in what sessions have: numbers, also of those that have ended; open inodes; locks.

@@ -9,7 +9,11 @@ use std::{
 use forebay_cluster::{
     Arrival, Effect, Grant, Lease, Moment, RequestId, SessionError, SessionId, Stamp, Standing,
 };
-use forebay_format::{key::Key, row::Row, shared_row::SessionRow};
+use forebay_format::{
+    key::Key,
+    row::Row,
+    shared_row::{SessionRow, TEXT_MAX},
+};
 use forebay_meta::Namespace;
 use forebay_protocol::{Answer, Message, Push, Refusal, Request, Response, Rights};
 use forebay_types::{Epoch, Ino, SubvolumeId};
@@ -85,20 +89,35 @@ impl VolumeOwner {
     /// Begins a session of a client that calls itself `client`, with these rights. The reply says the owner's term in no grant: [`VolumeOwner::epoch`] does;
     /// its answer is [`Answer::Done`]. A session that lives already is begun again as it is, with the rights that it has.
     pub fn begin_session(&self, session: SessionId, client: &str, rights: Rights, reply: Reply) {
+        self.begin_session_by(session, client, (rights, None), reply);
+    }
+
+    /// [`VolumeOwner::begin_session`] by a token, which the session remembers ([`VolumeOwner::token`]).
+    pub fn begin_session_by(
+        &self,
+        session: SessionId,
+        client: &str,
+        (rights, token): (Rights, Option<u64>),
+        reply: Reply,
+    ) {
         let now = self.ticks.now();
         let mut core = self.core.lock();
         if let Some(refusal) = refuse_all(&core, now) {
             drop(core);
             return reply(Err(refusal));
         }
-        let mut batch = 0;
+        // The row of one that lives already may still be on its way.
+        let row = Key::Session(session.0).encode();
+        let mut batch = if core.rows.contains_key(&row) { core.open } else { core.open - 1 };
         if !core.sessions.lives(session)
             && let Standing::Owns(epoch) = core.ownership.standing()
         {
             let Rights { root, read_only, no_exec, root_squash } = rights;
             core.sessions.begin(session, epoch, now);
             core.rights.insert(session, rights);
-            let row = SessionRow { epoch, client: client.to_owned(), root, read_only, no_exec, root_squash };
+            core.tokens.extend(token.map(|token| (session, token)));
+            let client = client[..client.floor_char_boundary(TEXT_MAX)].to_owned();
+            let row = SessionRow { epoch, client, root, read_only, no_exec, root_squash, token };
             batch = core.put(&Key::Session(session.0), Some(row.encode()));
         }
         let response = Ok(Response { answer: Answer::Done, grants: Vec::new() });
@@ -109,6 +128,21 @@ impl VolumeOwner {
     #[must_use]
     pub fn rights(&self, session: SessionId) -> Option<Rights> {
         self.core.lock().rights.get(&session).copied()
+    }
+
+    /// The token by which a session began that lives, where it did by one.
+    #[must_use]
+    pub fn token(&self, session: SessionId) -> Option<u64> {
+        self.core.lock().tokens.get(&session).copied()
+    }
+
+    /// The sessions that live and began by a token, in order.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<(SessionId, u64)> {
+        let mut all: Vec<_> =
+            self.core.lock().tokens.iter().map(|(session, token)| (*session, *token)).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Hears of a session that asks nothing else.
@@ -181,6 +215,9 @@ impl VolumeOwner {
             core.opened(session, self.at, ino);
         }
         let effects = core.table.returned(session, ino, stamp, kept);
+        if !core.table.is_recalled(session, ino) {
+            core.recalled.remove(&(session, ino));
+        }
         core.put_leases(self.at);
         drop(core);
         self.work.notify_one();
@@ -243,6 +280,13 @@ impl VolumeOwner {
             match effect {
                 Effect::Run(id) => effects.extend(self.run(id)),
                 Effect::Recall { session, ino, keep, stamp } => {
+                    let now = self.ticks.now();
+                    let mut core = self.core.lock();
+                    let recalled = core.recalled.entry((session, ino)).or_insert((stamp, now));
+                    if recalled.0 != stamp {
+                        *recalled = (stamp, now);
+                    }
+                    drop(core);
                     (self.push)(session, Push::Recall { ino, keep, stamp });
                 }
             }

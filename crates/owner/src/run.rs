@@ -79,8 +79,9 @@ impl VolumeOwner {
         let mut core = self.core.lock();
         let answer = match done {
             Ok(answer) => answer,
-            Err(MetaError::Engine(error)) if may_pass(&error) && !changed => {
+            Err(MetaError::Engine(error)) if may_pass(&error) && (!changed || cleans(&request.operation)) => {
                 tracing::warn!(%error, "a request waits for the metadata engine");
+                core.dirty |= changed;
                 core.late.push(id);
                 drop((core, closing));
                 self.work.notify_one();
@@ -140,14 +141,7 @@ impl VolumeOwner {
             core = self.core.lock();
         }
         let response = if lives { Ok(Response { answer, grants }) } else { Err(Refusal::SessionEnded) };
-        core.held_back.push(HeldBack { batch, reply, response });
-        let ready = core.take_ready();
-        let waits = !core.held_back.is_empty();
-        drop(core);
-        if waits {
-            self.work.notify_one();
-        }
-        ready.into_iter().for_each(|held| (held.reply)(held.response));
+        self.answer(core, HeldBack { batch, reply, response });
         effects
     }
 
@@ -167,6 +161,14 @@ impl VolumeOwner {
             entry.inode = told.ok().map(Box::new);
         }
     }
+}
+
+/// Whether records that an operation has made although it failed are none of its own: rows that were cut off a file before, and are removed first.
+fn cleans(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::SetAttr(..) | Operation::Punch { .. } | Operation::Share { .. } | Operation::Commit(_)
+    )
 }
 
 fn failed(error: &MetaError) -> Answer {

@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use forebay_cluster::SessionId;
+use forebay_cluster::{Moment, SessionId};
 use forebay_format::{
     key::{self, Key},
     row::ObjectRef,
 };
 use forebay_meta::MetaError;
-use forebay_types::{Epoch, Ino, ObjectId};
+use forebay_types::{Epoch, Ino, ObjectId, SubvolumeId};
 
-use crate::{log::CommitLog, open::each_row, owner::VolumeOwner};
+use crate::{batch::Core, log::CommitLog, owner::VolumeOwner};
 
 /// Steps of one call.
 const STEPS: usize = 256;
@@ -22,8 +22,31 @@ const STEP: usize = 256;
 const GARBAGE: usize = 4096;
 /// How long an object is kept that nothing refers to: a client may be reading it still by what it knew, and one that ended may be putting it.
 const GARBAGE_AFTER: Duration = Duration::from_secs(60);
+/// How long a session that is heard of may keep a lease that was recalled. Most return it at once; one that has bytes to send keeps it while the store takes them.
+const RETURNS_WITHIN: Duration = Duration::from_secs(60);
 /// How long a step waits where requests are under way.
 const GIVE_WAY: Duration = Duration::from_millis(1);
+
+impl Core {
+    /// Ends sessions that were told to return a lease and have not for so long, although they are heard of.
+    fn end_those_who_keep(&mut self, at: SubvolumeId, now: Moment) {
+        let Core { recalled, table, .. } = self;
+        recalled.retain(|(session, ino), _| table.is_recalled(*session, *ino));
+        let late = recalled.iter().filter(|(_, (_, since))| now.since(*since) >= RETURNS_WITHIN);
+        let mut late: Vec<(SessionId, Ino)> = late.map(|(of, _)| *of).collect();
+        late.sort_unstable();
+        for (session, ino) in late {
+            if self.sessions.lives(session) {
+                tracing::warn!(
+                    session = format_args!("{:032x}", session.0),
+                    %ino,
+                    "a client does not return a lease: its session ends"
+                );
+                self.end_session(session, at, now);
+            }
+        }
+    }
+}
 
 impl VolumeOwner {
     /// Does some of what is to be done beside requests. Called about every second, by one thread.
@@ -38,7 +61,9 @@ impl VolumeOwner {
                 return Ok(());
             }
             core.expire_locks(self.at, now);
+            core.end_those_who_keep(self.at, now);
         }
+        self.work.notify_one();
         self.tell_all();
         let mut steps = STEPS;
         self.purge(&mut steps)?;
@@ -53,15 +78,15 @@ impl VolumeOwner {
     /// [`MetaError`].
     pub fn garbage(&self) -> Result<Vec<ObjectRef>, MetaError> {
         let mut found = Vec::new();
+        let (from, to) = (key::garbage(), key::after_prefix(&key::garbage()));
         // The engine has only what is committed.
-        each_row(self.ns.engine().as_ref(), &key::garbage(), |key, _| {
-            if let Key::Garbage(epoch, id) = key
-                && found.len() < GARBAGE
-            {
+        let page = self.ns.engine().scan(&from, to.as_deref(), GARBAGE)?;
+        for (key, _) in &page.rows {
+            let wrong = |source| MetaError::Damaged { row: "the key of garbage".to_owned(), source };
+            if let Key::Garbage(epoch, id) = Key::decode(key).map_err(wrong)? {
                 found.push(ObjectRef { epoch: Epoch(epoch), id: ObjectId(id) });
             }
-            Ok(())
-        })?;
+        }
         let now = self.ticks.now();
         let mut core = self.core.lock();
         let before = std::mem::take(&mut core.garbage_since);

@@ -14,6 +14,8 @@ mod node;
 #[cfg(test)]
 mod tests;
 
+use std::collections::hash_map::Entry;
+
 use forebay_types::{Epoch, Ino};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -177,10 +179,17 @@ impl LeaseTable {
     #[must_use]
     pub fn arrive(&mut self, id: RequestId, session: SessionId, needs: &[Need]) -> Vec<Effect> {
         let mut once: Vec<Need> = Vec::with_capacity(needs.len());
+        let mut places: FxHashMap<Ino, usize> = FxHashMap::default();
         for need in needs {
-            match once.iter_mut().find(|known| known.ino == need.ino) {
-                Some(known) => known.access = known.access.max(need.access),
-                None => once.push(*need),
+            match places.entry(need.ino) {
+                Entry::Occupied(place) => {
+                    let known = &mut once[*place.get()];
+                    known.access = known.access.max(need.access);
+                }
+                Entry::Vacant(place) => {
+                    place.insert(once.len());
+                    once.push(*need);
+                }
             }
         }
         for need in &once {
@@ -254,10 +263,11 @@ impl LeaseTable {
         let mut effects = Vec::new();
         // What was known of it counts only if it still has it.
         let known: Vec<Ino> = self.held.get(&session).into_iter().flatten().copied().collect();
-        let given: Vec<_> =
+        let given: Vec<Grant> =
             leases.iter().filter_map(|(ino, lease)| self.reclaim_one(session, *ino, *lease)).collect();
+        let again: FxHashSet<Ino> = given.iter().map(|given| given.ino).collect();
         for ino in known {
-            if !given.iter().any(|given: &Grant| given.ino == ino) {
+            if !again.contains(&ino) {
                 self.drop_lease(session, ino);
                 effects.extend(self.settle(&[ino]));
             }
@@ -304,6 +314,12 @@ impl LeaseTable {
         inos.filter_map(|ino| self.nodes.get(ino)?.outstanding(session, *ino)).collect()
     }
 
+    /// Whether a session was told to return a lease, and has not.
+    #[must_use]
+    pub fn is_recalled(&self, session: SessionId, ino: Ino) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.is_recalled(session))
+    }
+
     /// All leases that a session has, in the order of the inodes.
     #[must_use]
     pub fn leases_of(&self, session: SessionId) -> Vec<Grant> {
@@ -311,6 +327,12 @@ impl LeaseTable {
         let mut all: Vec<Grant> = inos.filter_map(|ino| self.nodes.get(ino)?.grant(session, *ino)).collect();
         all.sort_unstable_by_key(|grant| grant.ino);
         all
+    }
+
+    /// How many leases all sessions have together.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.held.values().map(FxHashSet::len).sum()
     }
 
     /// Whether a session of the former owner has yet to reclaim.

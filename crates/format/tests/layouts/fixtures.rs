@@ -128,8 +128,10 @@ fn rows_of_clients() {
     let (server, address) = (Some(*b"a server's name."), "[2001:db8::1]:7117".to_owned());
     row("fence", &FenceRow { epoch, server, beat: 300, address });
     let (client, root) = ("host:/mnt".to_owned(), Ino(0x1000));
-    let session = SessionRow { epoch, client, root, read_only: true, no_exec: false, root_squash: true };
+    let session =
+        SessionRow { epoch, client, root, read_only: true, no_exec: false, root_squash: true, token: None };
     row("session", &session);
+    row("session-2", &SessionRow { token: Some(0x0123_4567_89ab_cdef), ..session });
     row("retry", &RetryRow { number: 300, answer: b"answer".to_vec() });
     let segments = vec![(7, 1), (300, 16)];
     row("numbers", &NumbersRow { segments, objects: vec![(epoch, (70_000, 4))] });

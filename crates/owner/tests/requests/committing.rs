@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use forebay_cluster::{Lease, SlotNumber};
+use forebay_meta::{NewInode, SetAttr};
 use forebay_protocol::{Answer, Failure, Operation, Refusal, Request};
 use forebay_types::{Epoch, Ino};
 
@@ -127,6 +128,90 @@ fn a_batch_of_which_nobody_can_tell_is_settled_before_it_is_answered() {
         assert!(world.engine.committed() > committed);
         server.stop().unwrap();
     }
+}
+
+/// A client that is told that a server is not the owner takes it that its request was not carried out there.
+#[test]
+fn what_may_be_committed_is_not_refused() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    world.engine.set(Mode::BreaksOff);
+    let request = client.request(make("a"), None);
+    let made = server.submit(request.clone());
+    until("the commit", || world.engine.mode() == Mode::Away);
+    let next = world.owner_over(&world.engine.beside());
+    world.engine.set(Mode::Works);
+    server.ended().unwrap();
+    assert!(made.is_dropped(), "nobody could tell");
+    next.owner.reclaim(client.session, &[]).unwrap();
+    assert!(next.submit(request).answer().inode().is_some(), "it was carried out, once");
+    next.stop().unwrap();
+}
+
+#[test]
+fn sessions_live_on_when_the_engine_was_away_for_longer_than_their_term() {
+    let world = World::new();
+    let server = world.owner();
+    let (client, silent) = (server.begin(1), server.begin(2));
+    world.engine.set(Mode::Away);
+    let made = client.ask(make("a"));
+    let asked = world.engine.asked();
+    for _ in 0..15 {
+        world.ticks.pass(Duration::from_secs(1));
+        drop(server.owner.renew(client.session));
+    }
+    until("a try", || world.engine.asked() > asked);
+    let refused = server.owner.renew(client.session);
+    assert!(matches!(refused, Err(Refusal::NotOwner { .. })), "{refused:?}");
+    world.engine.set(Mode::Works);
+    assert!(made.answer().inode().is_some());
+    assert_eq!(server.owner.renew(client.session), Ok(()), "it asked all the time");
+    world.pass(&server, &[&client], Duration::from_secs(5));
+    assert!(server.owner.lives(silent.session), "nobody could tell whether it asked");
+    world.pass(&server, &[&client], Duration::from_secs(6));
+    until("the end of who does not ask", || !server.owner.lives(silent.session));
+    server.stop().unwrap();
+}
+
+/// Else a volume that takes longer to open than others wait would go to and fro between them.
+#[test]
+fn a_volume_is_kept_while_it_is_opened() {
+    let world = World::new();
+    world.engine.set(Mode::HoldsScans);
+    let server = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| world.owner());
+        until("the taking", || world.engine.committed() > 0);
+        for _ in 0..12 {
+            let before = world.engine.committed();
+            world.ticks.pass(Duration::from_secs(1));
+            until("a beat", || world.engine.committed() > before);
+        }
+        world.engine.set(Mode::Works);
+        opening.join().unwrap()
+    });
+    assert_eq!(server.owner.epoch(), Some(Epoch(1)));
+    let client = server.begin(1);
+    assert!(client.ask(make("a")).answer().inode().is_some());
+    server.stop().unwrap();
+}
+
+/// One row that no engine takes would hold up all of a volume for good.
+#[test]
+fn attributes_that_no_engine_takes_are_refused() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (long, big) = (vec![b'x'; 300], vec![0; (64 << 10) + 1]);
+    for (name, value) in [(long, Vec::new()), (b"user.big".to_vec(), big), (Vec::new(), Vec::new())] {
+        let new = NewInode { xattrs: vec![(name.clone(), value.clone())], ..new_file() };
+        let set = SetAttr { xattrs: vec![(name, Some(value))], ..SetAttr::default() };
+        let refused = Answer::Failed(Failure::Invalid);
+        assert_eq!(client.ask(Operation::Make(Ino::ROOT, b"a".to_vec(), new.clone())).answer(), refused);
+        assert_eq!(client.ask(Operation::MakeNameless(Ino::ROOT, new)).answer(), refused);
+        assert_eq!(client.ask(Operation::SetAttr(Ino::ROOT, set)).answer(), refused);
+    }
+    server.stop().unwrap();
 }
 
 #[test]

@@ -12,8 +12,12 @@ pub enum Mode {
     Works,
     /// Commits wait until the mode changes.
     Holds,
+    /// Reads of ranges wait until the mode changes.
+    HoldsScans,
     /// Commits take effect, and nobody can tell.
     LosesAnswers,
+    /// The next commit takes effect, nobody can tell, and the engine is away.
+    BreaksOff,
     /// Commits do nothing, and nobody can tell.
     LosesBatches,
     /// The engine is not there.
@@ -41,6 +45,15 @@ pub struct HeldEngine {
 impl HeldEngine {
     pub fn over(rows: Arc<dyn Engine>) -> Arc<HeldEngine> {
         Arc::new(HeldEngine { rows, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Another way to the same rows.
+    pub fn beside(&self) -> Arc<HeldEngine> {
+        HeldEngine::over(Arc::clone(&self.rows))
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.state.lock().mode
     }
 
     pub fn set(&self, mode: Mode) {
@@ -88,7 +101,12 @@ impl Engine for HeldEngine {
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
         self.away()?;
-        self.state.lock().single += 1;
+        let mut state = self.state.lock();
+        state.single += 1;
+        while state.mode == Mode::HoldsScans {
+            self.changed.wait(&mut state);
+        }
+        drop(state);
         self.rows.scan(from, to, limit)
     }
 
@@ -110,6 +128,10 @@ impl Engine for HeldEngine {
             return Ok(outcome);
         }
         self.state.lock().committed += 1;
+        if mode == Mode::BreaksOff {
+            self.set(Mode::Away);
+            return Ok(Outcome::Unknown);
+        }
         Ok(if mode == Mode::LosesAnswers { Outcome::Unknown } else { outcome })
     }
 

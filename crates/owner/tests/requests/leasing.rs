@@ -43,7 +43,7 @@ fn a_client_that_is_not_heard_of_is_in_nobodys_way() {
     let granted = silent.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap();
     assert_eq!(granted.grants[0].lease, Lease::Write);
     let made = other.ask(make("a"));
-    for _ in 0..22 {
+    for _ in 0..40 {
         // The owner keeps its fence, and the other client says that it lives.
         world.ticks.pass(Duration::from_millis(500));
         until("a beat", || server.owner.renew(other.session).is_ok());
@@ -53,6 +53,25 @@ fn a_client_that_is_not_heard_of_is_in_nobodys_way() {
     let late = silent.ask(Operation::Unlink(Ino::ROOT, b"a".to_vec(), Vec::new()));
     assert_eq!(late.get(), Err(Refusal::SessionEnded));
     assert!(other.ask(lookup("a")).answer().inode().is_some());
+    server.stop().unwrap();
+}
+
+/// One that lives but is stuck holds nobody up for good.
+#[test]
+fn a_client_that_returns_nothing_is_ended_though_it_is_heard_of() {
+    let world = World::new();
+    let server = world.owner();
+    let (keeper, other) = (server.begin(1), server.begin(2));
+    drop(keeper.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap());
+    let made = other.ask(make("a"));
+    until("the recall", || !server.told(keeper.session).is_empty());
+    world.pass(&server, &[&keeper, &other], Duration::from_secs(58));
+    server.owner.tidy().unwrap();
+    assert!(server.owner.lives(keeper.session) && !made.is_there());
+    world.pass(&server, &[&keeper, &other], Duration::from_secs(10));
+    server.owner.tidy().unwrap();
+    assert!(made.answer().inode().is_some());
+    assert_eq!(server.owner.renew(keeper.session), Err(Refusal::SessionEnded));
     server.stop().unwrap();
 }
 

@@ -71,7 +71,11 @@ impl World {
         // Less than an owner may answer for after its last batch.
         let step = Duration::from_millis(1500);
         for at in 0..time.as_millis().div_ceil(step.as_millis()) {
-            self.ticks.pass(step.min(time - step * at as u32));
+            let (step, asked) = (step.min(time - step * at as u32), self.engine.asked());
+            self.ticks.pass(step);
+            if step >= Terms::default().beat_every {
+                until("a beat", || self.engine.asked() > asked);
+            }
             until("a beat", || clients.iter().all(|client| server.owner.renew(client.session).is_ok()));
         }
         until("a beat", || server.beats());
@@ -79,11 +83,16 @@ impl World {
 
     /// A server that owns the volume, once it can: a pause of it lets time pass.
     pub fn owner(&self) -> Server {
+        self.owner_over(&self.engine)
+    }
+
+    /// One that reaches the rows through this engine.
+    pub fn owner_over(&self, engine: &Arc<HeldEngine>) -> Server {
         let mut id = [0; 16];
         id[0] = self.servers.fetch_add(1, Ordering::SeqCst) as u8;
         let pass = |pause| self.ticks.pass(pause);
         let terms = Terms::default();
-        let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(&self.engine) as _;
+        let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(engine) as _;
         let at = (ServerId(id), "test:1");
         let taken = take(&engine, at, terms, self.ticks.as_ref(), pass, &|| false).unwrap().unwrap();
         let pushes: Arc<Mutex<Vec<(SessionId, Push)>>> = Arc::default();
@@ -115,6 +124,11 @@ impl Awaited {
 
     pub fn answer(self) -> Answer {
         self.get().unwrap().answer
+    }
+
+    /// Whether it never comes.
+    pub fn is_dropped(self) -> bool {
+        matches!(self.0.recv_timeout(NEVER), Err(mpsc::RecvTimeoutError::Disconnected))
     }
 
     pub fn is_there(&self) -> bool {
