@@ -9,17 +9,21 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use forebay_cluster::SessionId;
+use forebay_cluster::{SLOTS, SessionId};
 use forebay_protocol::{Kind, Message, Push};
 use forebay_rpc::{Peer, connection::Outgoing};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use tokio::runtime::Handle;
-
-use crate::registry::TokenId;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
 /// How long a client may take to acknowledge a push, in milliseconds. It acknowledges it before it does what it says.
 const PUSH_MS: u32 = 10_000;
+
+/// Requests of one session that are taken in and not answered.
+const REQUESTS_MAX: usize = 4 * SLOTS as usize;
 
 /// A session, as its server knows it.
 #[derive(Clone, Debug)]
@@ -28,8 +32,6 @@ pub(crate) struct Link {
     pub(crate) peer: Arc<Peer>,
     /// What the client calls itself.
     pub(crate) client: String,
-    /// The token that it showed.
-    pub(crate) token: Option<TokenId>,
 }
 
 /// The sessions of one volume that are on a connection.
@@ -38,11 +40,13 @@ pub(crate) struct Links {
     runtime: Handle,
     all: Mutex<FxHashMap<SessionId, Link>>,
     pushes: AtomicU64,
+    /// What each session may still ask at once.
+    rooms: Mutex<FxHashMap<SessionId, Arc<Semaphore>>>,
 }
 
 impl Links {
     pub(crate) fn new(runtime: Handle) -> Links {
-        Links { runtime, all: Mutex::default(), pushes: AtomicU64::new(0) }
+        Links { runtime, all: Mutex::default(), pushes: AtomicU64::new(0), rooms: Mutex::default() }
     }
 
     /// A session is on this connection from now on.
@@ -56,6 +60,27 @@ impl Links {
         if all.get(&session).is_some_and(|link| Arc::ptr_eq(&link.peer, peer)) {
             all.remove(&session);
         }
+    }
+
+    /// Whether a session is on this connection.
+    pub(crate) fn is_on(&self, session: SessionId, peer: &Arc<Peer>) -> bool {
+        self.all.lock().get(&session).is_some_and(|link| Arc::ptr_eq(&link.peer, peer))
+    }
+
+    /// Room for a request of a session, until this is dropped; none where it has asked too much that is not answered. A caller's deadline ends no request: what waits here
+    /// for a lease keeps its bytes.
+    pub(crate) fn room(&self, session: SessionId) -> Option<OwnedSemaphorePermit> {
+        let mut rooms = self.rooms.lock();
+        let room = rooms.entry(session).or_insert_with(|| Arc::new(Semaphore::new(REQUESTS_MAX)));
+        Arc::clone(room).try_acquire_owned().ok()
+    }
+
+    /// Forgets the room of sessions that do not live.
+    pub(crate) fn keep_rooms(&self, lives: impl Fn(SessionId) -> bool) {
+        let all: Vec<SessionId> = self.rooms.lock().keys().copied().collect();
+        let over: Vec<SessionId> = all.into_iter().filter(|session| !lives(*session)).collect();
+        let mut rooms = self.rooms.lock();
+        over.iter().for_each(|session| drop(rooms.remove(session)));
     }
 
     /// The sessions, in order.

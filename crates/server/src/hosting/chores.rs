@@ -13,7 +13,7 @@ use super::Hosted;
 use crate::{
     admin::store_of,
     cluster::Cluster,
-    registry::{VolumeRow, now},
+    registry::{TokenId, VolumeRow, now},
 };
 
 /// How often garbage is looked for.
@@ -55,6 +55,7 @@ impl<'a> Chores<'a> {
     }
 
     fn forget_sessions_that_are_over(&self) {
+        self.hosted.links.keep_rooms(|session| self.owner.lives(session));
         for (session, link) in self.hosted.links.all() {
             if !self.owner.lives(session) {
                 self.hosted.links.push(session, Push::Ended);
@@ -66,13 +67,11 @@ impl<'a> Chores<'a> {
     /// Sessions whose token was revoked or has expired.
     fn end_sessions_without_token(&self) {
         let (view, now) = (self.cluster.registry.view(), now());
-        for (session, link) in self.hosted.links.all() {
-            let Some(token) = link.token else { continue };
+        for (session, token) in self.owner.tokens() {
+            let token = TokenId(token);
             if view.tokens.get(&token).is_none_or(|row| row.has_expired(now)) {
                 tracing::warn!(volume = self.hosted.name, %token, "a session ends with its token");
                 self.owner.end_session(session);
-                self.hosted.links.push(session, Push::Ended);
-                self.hosted.links.drop_of(session, &link.peer);
             }
         }
     }

@@ -64,12 +64,10 @@ fn once(
     let committer = {
         let (owner, hosted, ended) = (Arc::clone(&owner), Arc::clone(hosted), Arc::clone(&ended));
         std::thread::Builder::new().name("fb-commit".to_owned()).spawn(move || {
+            let _rings = Rings { hosted: &hosted, ended: &ended };
             if let Err(error) = owner.commit_until_stopped() {
                 tracing::error!(volume = hosted.name, "nothing can be committed any more: {error}");
             }
-            ended.store(true, SeqCst);
-            let _awake = hosted.bell.0.lock();
-            hosted.bell.1.notify_all();
         })?
     };
     hosted.stand(Standing::Owns(Arc::clone(&owner)));
@@ -86,6 +84,20 @@ fn once(
     hosted.stand(Standing::StandsBy(None));
     tracing::info!(volume = hosted.name, "this server no longer owns the volume");
     Ok(())
+}
+
+/// Says that the committer has ended, however it did.
+struct Rings<'a> {
+    hosted: &'a Hosted,
+    ended: &'a AtomicBool,
+}
+
+impl Drop for Rings<'_> {
+    fn drop(&mut self) {
+        self.ended.store(true, SeqCst);
+        let _awake = self.hosted.bell.0.lock();
+        self.hosted.bell.1.notify_all();
+    }
 }
 
 /// Does the chores until the ownership is to end or is over. Returns whether the volume is given up for another server.

@@ -34,7 +34,12 @@ impl Service {
     fn session(&self, peer: &Arc<Peer>, session: SessionId) -> Result<Arc<Bound>, Refused> {
         let bound = self.bound(peer)?;
         if bound.session == session {
-            return Ok(bound);
+            let links = &bound.hosted.links;
+            if links.is_on(session, peer) || bound.hosted.owner().is_none_or(|owner| !owner.lives(session)) {
+                return Ok(bound);
+            }
+            // Recalls would not reach it: it greets again.
+            return Err(Refusal::NotOwner { address: None }.into());
         }
         Err(Refusal::Denied("the connection is another session's".to_owned()).into())
     }
@@ -44,8 +49,15 @@ impl Service {
         let request: Request = decode(body)?;
         let bound = self.session(peer, request.session)?;
         let owner = owner_of(&self.cluster, &bound.hosted)?;
+        let Some(room) = bound.hosted.links.room(request.session) else {
+            let refusal = WireRefusal::new(Code::BUSY, "too many requests of the session are under way");
+            return Err(WireRefusal { retry_after_ms: UNDER_WAY_MS, ..refusal }.into());
+        };
         let (to, from) = tokio::sync::oneshot::channel();
-        let reply = Box::new(move |response| drop(to.send(response)));
+        let reply = Box::new(move |response| {
+            drop(room);
+            drop(to.send(response));
+        });
         // Not waited for: it goes on when the caller does not.
         drop(tokio::task::spawn_blocking(move || owner.submit(request, reply)));
         match from.await {

@@ -44,17 +44,16 @@ impl Service {
         let Beginning { hello, row, hosted, owner, rights, begins, committed } = beginning;
         if let Some(committed) = committed {
             let said = committed.await.unwrap_or(Err(Refusal::NotOwner { address: None }));
-            if let Err(refusal) = said {
-                hosted.links.drop_of(hello.session, &peer);
-                return Err(refusal.into());
-            }
+            said?;
         }
         let Some(epoch) = owner.epoch() else {
             return Err(Refusal::NotOwner { address: None }.into());
         };
         // One that lived has the rights with which it began.
         let rights = owner.rights(hello.session).unwrap_or(rights);
-        self.bind(&peer, Bound { hosted, session: hello.session });
+        let link = Link { peer: Arc::clone(&peer), client: hello.client.clone() };
+        self.bind(&peer, Bound { hosted, session: hello.session }, link);
+        // What it was told before it was on this connection.
         owner.tell_again(hello.session);
         let term_ms = u64::try_from(self.cluster.terms.session.as_millis()).unwrap_or(u64::MAX);
         let volume = volume_info(&hello.volume, &row);
@@ -76,15 +75,17 @@ impl Service {
             }
         }
         let rights = granted(&owner, &hello, token.as_ref().map(|(_, token)| token))?;
-        // Before it begins, so that it misses no push.
-        let link =
-            Link { peer: Arc::clone(peer), client: hello.client.clone(), token: token.map(|(id, _)| id) };
-        hosted.links.put(hello.session, link);
+        let by = token.as_ref().map(|(id, _)| id.0);
+        if owner.token(hello.session).is_some_and(|began| by != Some(began)) {
+            // Each ends with its own.
+            let why = format!("the session began by another token for the volume '{}'", hello.volume);
+            return Err(Refusal::Denied(why).into());
+        }
         let begins = !hello.resumes && !owner.lives(hello.session);
         let committed = (!hello.resumes).then(|| {
             let (to, committed) = oneshot::channel();
             let reply = Box::new(move |response| drop(to.send(response)));
-            owner.begin_session(hello.session, &hello.client, rights, reply);
+            owner.begin_session_by(hello.session, &hello.client, (rights, by), reply);
             committed
         });
         Ok(Beginning { hello, row, hosted, owner, rights, begins, committed })

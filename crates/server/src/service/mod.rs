@@ -25,7 +25,7 @@ pub(crate) use ask::owner_of;
 pub(crate) use gate::Gate;
 pub(crate) use refuse::Refused;
 
-use crate::{admin, cluster::Cluster, hosting::Hosted};
+use crate::{admin, cluster::Cluster, hosting::Hosted, links::Link};
 
 /// The session that a connection is for.
 #[derive(Debug)]
@@ -62,9 +62,15 @@ impl Service {
         bound.ok_or_else(|| Refusal::Denied("the first message of a connection is Hello".to_owned()).into())
     }
 
-    fn bind(&self, peer: &Arc<Peer>, bound: Bound) {
-        let former = self.bound.lock().insert(place(peer), Arc::new(bound));
-        if let Some(former) = former {
+    /// The connection is this session's from now on, and the session is on it. Called by the connection's own task, so never after [`Service::unbind`] as it
+    /// closes.
+    fn bind(&self, peer: &Arc<Peer>, bound: Bound, link: Link) {
+        let bound = Arc::new(bound);
+        bound.hosted.links.put(bound.session, link);
+        let former = self.bound.lock().insert(place(peer), Arc::clone(&bound));
+        if let Some(former) = former
+            && !(former.session == bound.session && Arc::ptr_eq(&former.hosted, &bound.hosted))
+        {
             former.hosted.links.drop_of(former.session, peer);
         }
     }

@@ -2,8 +2,9 @@
 
 use std::{fs, path::PathBuf};
 
+use forebay_cluster::Lease;
 use forebay_protocol::{
-    Answer, Failure, Kind, Message, Push, Refusal, TokenInfo, TokenRequest, VolumeRequest,
+    Answer, Failure, Kind, Message, Operation, Push, Refusal, Return, TokenInfo, TokenRequest, VolumeRequest,
 };
 use forebay_rpc::{
     Address, CertificateFiles, Client, ClientConfig, Credentials, Security,
@@ -140,6 +141,73 @@ fn a_token_that_expires_or_is_revoked_ends_its_sessions() {
     let again: Result<(Vec<TokenInfo>, String), _> =
         asks.call(Kind::Tokens, &TokenRequest::Revoke(lasting.id));
     assert!(matches!(again, Err(Not::Refused(Refusal::Invalid(why))) if why.contains("no token")));
+}
+
+/// Somebody with a narrow token would keep the rights of a wide one that has ended.
+#[test]
+fn a_session_goes_on_by_the_token_with_which_it_began() {
+    let bed = Bed::directory();
+    let server = strict(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    let (wide, narrow) = (asks.token(&whole("v")).1, asks.token(&whole("v")).1);
+    let one = Asks::of(&server);
+    let session = one.join_with("v", 1, &wide);
+    session.make("a");
+    let other = Asks::of(&server);
+    let why = denied(other.hello("v", 1, Some(&narrow)));
+    assert!(why.contains("another token"), "{why}");
+    assert!(session.sees("a"));
+    assert!(session.on(&other).ask(make_of("b", FileKind::Regular), None).is_err());
+    other.hello("v", 1, Some(&wide)).unwrap();
+}
+
+/// Whoever greets twice on a connection is told what there is to tell, and ended with its token.
+#[test]
+fn a_session_that_greets_again_is_still_on_its_connection() {
+    let bed = Bed::directory();
+    let server = strict(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    let (token, secret) = asks.token(&whole("v"));
+    let (one, two) = (Asks::of(&server), Asks::of(&server));
+    let keeper = one.join_with("v", 1, &secret);
+    one.hello("v", 1, Some(&secret)).unwrap();
+    keeper.ask(Operation::Inode(Ino::ROOT), Some(Lease::Write)).unwrap();
+    let other = two.join_with("v", 2, &secret);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| other.make("a"));
+        let (ino, stamp) = until("the recall", || {
+            one.told().into_iter().find_map(|push| match push {
+                Push::Recall { ino, stamp, .. } => Some((ino, stamp)),
+                _ => None,
+            })
+        });
+        let given = Return { session: keeper.id, ino, stamp, kept: None, open: false };
+        one.raw(Kind::Return as u16, given.encode()).unwrap();
+        assert!(waits.join().unwrap().inode().is_some());
+    });
+    let _: (Vec<TokenInfo>, String) = asks.call(Kind::Tokens, &TokenRequest::Revoke(token.id)).unwrap();
+    until("the end", || one.told().contains(&Push::Ended).then_some(()));
+}
+
+/// A session is on one connection: on another one that it has left, it is not answered, as recalls would not reach it there.
+#[test]
+fn a_connection_that_its_session_has_left_is_to_greet_again() {
+    let bed = Bed::directory();
+    let server = strict(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    let secret = asks.token(&whole("v")).1;
+    let (one, two) = (Asks::of(&server), Asks::of(&server));
+    let first = one.join_with("v", 1, &secret);
+    let second = two.join_with("v", 1, &secret);
+    second.make("a");
+    drop(two);
+    let look = || first.ask(Operation::Lookup(Ino::ROOT, b"a".to_vec()), None);
+    assert!(matches!(look(), Err(Not::Elsewhere(None))));
+    one.hello("v", 1, Some(&secret)).unwrap();
+    assert!(look().is_ok());
 }
 
 #[test]
