@@ -50,8 +50,13 @@ impl Contents {
             return Err(ClientError::Failed(Failure::FileTooLarge));
         }
         let reserved = len + PIECE_COST;
-        shared.reserve(reserved, room)?;
+        // Before room is waited for: what is written belongs to the session in which the caller has the lease.
         let session = shared.asks.session();
+        shared.reserve(reserved, room)?;
+        if room == Room::Wait && shared.asks.session() != session {
+            shared.free(reserved);
+            return Err(ClientError::SessionEnded);
+        }
         let (file, wrote) = loop {
             let file = shared.files.get_or_make(inode.ino, inode.row.parent);
             let mut state = file.state.lock();
@@ -122,19 +127,26 @@ impl Contents {
         self.shared.settle(self.shared.files.all(), true)
     }
 
-    /// Says that attributes are about to be set by a request of this client, which holds off writers of the file until [`Contents::forget`] follows. What is kept
+    /// Says that attributes are about to be set by a request of this client; [`Contents::forget`] follows. What is kept
     /// back fits them from here on: bytes beyond a new size are dropped, a time that is set is not replaced by that of an earlier write.
+    /// What is on its way is waited for: its commit could come after the attributes, and undo them.
     ///
     /// # Errors
-    /// As [`Contents::settle`]; what is on its way is waited for.
+    /// As [`Contents::settle`].
     pub fn before_set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let concerns = set.size.is_some() || set.mtime.is_some() || set.mode.is_some();
         let Some(file) = shared.files.get(ino).filter(|_| concerns) else { return Ok(()) };
         // Bytes in the inode's row would be taken for what is under the layer after they were cut.
-        let in_row = !matches!(file.state.lock().base, Base::Empty | Base::Extents);
-        shared.settle(vec![Arc::clone(&file)], set.size.is_some() && in_row)?;
-        let mut guard = file.state.lock();
+        let mut guard = loop {
+            let in_row = !matches!(file.state.lock().base, Base::Empty | Base::Extents);
+            shared.settle(vec![Arc::clone(&file)], set.size.is_some() && in_row)?;
+            let guard = file.state.lock();
+            // While it was waited for, a batch may have taken what was open.
+            if guard.flying.is_empty() {
+                break guard;
+            }
+        };
         let state = &mut *guard;
         let mut freed = 0;
         if let Some(open) = &mut state.open {

@@ -364,3 +364,32 @@ fn files_are_written_from_many_threads_at_once() {
     }
     world.assert_accounted_for();
 }
+
+/// A truncation waits for what a batch took while it waited for another one: that one's commit would bring the old size back.
+#[test]
+fn a_truncation_is_not_undone_by_what_was_on_its_way() {
+    let world = World::new();
+    let client = world.client();
+    let ino = world.make();
+    client.write(ino, 0, &bytes(1, 100_000));
+    client.settle(ino);
+    client.forget(ino);
+    let (came, commits) = (world.gate.came(), client.contents.stats().commits);
+    world.gate.set_closed(true);
+    std::thread::scope(|scope| {
+        client.write(ino, 0, &bytes(2, 20_000));
+        scope.spawn(|| client.settle(ino));
+        world.gate.wait_for(1);
+        client.write(ino, 50_000, &bytes(3, 20_000));
+        scope.spawn(|| client.set_attr(ino, &SetAttr { size: Some(10), ..SetAttr::default() }));
+        // It waits for the first one now.
+        std::thread::sleep(Duration::from_millis(50));
+        scope.spawn(|| client.settle(ino));
+        world.gate.wait_for(2);
+        world.gate.let_through(came + 1);
+        until("the first is committed", || client.contents.stats().commits > commits);
+        std::thread::sleep(Duration::from_millis(50));
+        world.gate.set_closed(false);
+    });
+    assert_eq!(world.read_elsewhere(ino), bytes(2, 20_000)[..10]);
+}

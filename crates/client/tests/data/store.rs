@@ -10,6 +10,9 @@ use parking_lot::{Condvar, Mutex};
 struct State {
     closed: bool,
     waiting: usize,
+    /// Puts that have come, and those of them that may go on though it is closed.
+    came: usize,
+    let_through: usize,
 }
 
 /// While it is closed, puts wait before anything happens.
@@ -30,6 +33,17 @@ impl Gate {
         self.changed.notify_all();
     }
 
+    /// Lets those go on that came first, so many since it was made.
+    pub fn let_through(&self, puts: usize) {
+        self.state.lock().let_through = puts;
+        self.changed.notify_all();
+    }
+
+    /// How many have come since it was made.
+    pub fn came(&self) -> usize {
+        self.state.lock().came
+    }
+
     /// Returns when so many puts wait.
     pub fn wait_for(&self, waiting: usize) {
         let mut state = self.state.lock();
@@ -42,8 +56,10 @@ impl Gate {
     fn pass(&self) {
         let mut state = self.state.lock();
         state.waiting += 1;
+        state.came += 1;
+        let number = state.came;
         self.changed.notify_all();
-        while state.closed {
+        while state.closed && number > state.let_through {
             self.changed.wait(&mut state);
         }
         state.waiting -= 1;
