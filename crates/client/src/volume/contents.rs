@@ -12,7 +12,7 @@ use super::{
     errors::failed,
     jobs::Job,
 };
-use crate::{data::Room, error::ClientError};
+use crate::{data::Room, error::ClientError, names::is_sealed};
 
 /// A block of the account of space, in bytes.
 const SPACE_BLOCK: u64 = 4096;
@@ -46,41 +46,55 @@ fn flat(pieces: &ReadPieces) -> Vec<u8> {
 impl Core {
     pub(crate) fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
         let Readable { inode, leased } = self.readable(ino)?;
-        if !leased {
-            // What was learnt before is not known to be true, and what is learnt now not to stay so.
-            self.bytes.forget(ino);
-        }
-        let read = self.bytes.read(&inode, offset, len);
-        if !leased {
-            self.bytes.forget(ino);
-        }
+        let read = self.learning(&inode, leased, || self.bytes.read(&inode, offset, len));
         read.map_err(|error| of_file(error, ino))
+    }
+
+    /// Has something looked at in the contents, and forgets what was learnt of them where no lease keeps it true: without one, or if it went meanwhile, for the
+    /// owner may have been asked after it was returned. What is sealed stays true.
+    fn learning<T>(&self, inode: &Inode, leased: bool, look: impl FnOnce() -> T) -> T {
+        if is_sealed(&inode.row) {
+            return look();
+        }
+        let ino = inode.ino;
+        let granted = self.desk.names.reads_under(ino).filter(|_| leased);
+        if granted.is_none() {
+            self.bytes.forget(ino);
+        }
+        let found = look();
+        if granted.is_none() || self.desk.names.reads_under(ino) != granted {
+            self.bytes.forget(ino);
+        }
+        found
     }
 
     pub(crate) fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
         match write.at {
             WriteAt::Pages(offset) => self.write_pages(ino, offset, write),
-            WriteAt::Offset(offset) => {
+            WriteAt::Offset(offset) => loop {
                 let (_tenure, inode, _) = self.writable(ino)?;
-                self.keep_back(&inode, offset, write)
-            }
+                match self.keep_back(&inode, offset, write) {
+                    // While there was no room: in the next one it needs a lease of that.
+                    Err(ClientError::SessionEnded) => {}
+                    kept => return kept.map_err(|error| of_file(error, ino)),
+                }
+            },
             WriteAt::End(_) => loop {
                 let (_tenure, _, number) = self.writable(ino)?;
                 let _turn = self.append_lock(ino).lock();
                 // Others of this client may have appended since.
-                match self.under(ino, number) {
-                    Ok(inode) => return self.keep_back(&inode, inode.row.size, write),
+                match self.under(ino, number).and_then(|inode| self.keep_back(&inode, inode.row.size, write))
+                {
                     Err(ClientError::SessionEnded) => {}
-                    Err(error) => return Err(of_file(error, ino)),
+                    kept => return kept.map_err(|error| of_file(error, ino)),
                 }
             },
         }
     }
 
-    fn keep_back(&self, inode: &Inode, offset: u64, write: &Write<'_>) -> Result<u64, VfsError> {
+    fn keep_back(&self, inode: &Inode, offset: u64, write: &Write<'_>) -> Result<u64, ClientError> {
         self.seals.written(inode.ino, &inode.row);
-        let written = self.bytes.write(inode, offset, write.data, write.attr, Room::Wait);
-        written.map(|()| offset).map_err(|error| of_file(error, inode.ino))
+        self.bytes.write(inode, offset, write.data, write.attr, Room::Wait).map(|()| offset)
     }
 
     /// Takes pages that the kernel writes back, perhaps because a recall waits for it: with what right, is seen to afterwards.
@@ -143,13 +157,7 @@ impl Core {
 
     pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {
         let Readable { inode, leased } = self.readable(ino)?;
-        if !leased {
-            self.bytes.forget(ino);
-        }
-        let found = self.bytes.seek(&inode, offset, whence);
-        if !leased {
-            self.bytes.forget(ino);
-        }
+        let found = self.learning(&inode, leased, || self.bytes.seek(&inode, offset, whence));
         found.map_err(|error| of_file(error, ino))
     }
 
