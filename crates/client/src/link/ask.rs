@@ -107,6 +107,11 @@ impl Asking {
                     shared.answered(&at, self.request.slot, sent);
                     return Ok(response);
                 }
+                Err(Trouble::Unreadable(why)) => {
+                    // The number is used: the slot goes on with the next one.
+                    shared.answered(&at, self.request.slot.take(), sent);
+                    return Err(ClientError::Unexpected(why));
+                }
                 Err(trouble) => match self.failed(shared, &at, trouble) {
                     Failed::Never(error) => return Err(error),
                     Failed::Again => {}
@@ -161,7 +166,9 @@ impl Asking {
             Trouble::Refused(refusal) => {
                 return Failed::Never(ClientError::Unexpected(refusal.to_string()));
             }
-            Trouble::Never(why) => return Failed::Never(ClientError::Unexpected(why.clone())),
+            Trouble::Never(why) | Trouble::Unreadable(why) => {
+                return Failed::Never(ClientError::Unexpected(why.clone()));
+            }
         }
         shared.trouble(at.round, &trouble);
         Failed::Again

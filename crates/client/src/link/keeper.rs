@@ -263,7 +263,9 @@ impl Shared {
             Trouble::Refused(other) => {
                 state.phase = Phase::Refused(ClientError::Unexpected(other.to_string()));
             }
-            Trouble::Never(why) => state.phase = Phase::Refused(ClientError::Unexpected(why)),
+            Trouble::Never(why) | Trouble::Unreadable(why) => {
+                state.phase = Phase::Refused(ClientError::Unexpected(why))
+            }
         }
         drop(state);
         self.changed.notify_all();

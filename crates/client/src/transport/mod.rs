@@ -16,7 +16,9 @@ pub enum Trouble {
     Refused(Refusal),
     /// The connection was lost, or no answer came in time: it was done or not, and may be repeated.
     Lost(String),
-    /// It cannot be sent, here or elsewhere.
+    /// It was done, and what the server said of it cannot be had.
+    Unreadable(String),
+    /// It cannot be sent, here or elsewhere: nothing was done.
     Never(String),
 }
 

@@ -164,7 +164,9 @@ fn refused(refusal: &Refused) -> Trouble {
         // The same request is under way, or there is too much to do: here, later.
         Code::BUSY => Trouble::Refused(Refusal::Unavailable(refusal.text.clone())),
         Code::DENIED => Trouble::Refused(Refusal::Denied(refusal.text.clone())),
-        Code::UNSUPPORTED | Code::MALFORMED | Code::TOO_LARGE | Code::VERSION | Code::FEATURE => {
+        // Said of answers alone: a request that is too large is not sent.
+        Code::TOO_LARGE => Trouble::Unreadable(refusal.to_string()),
+        Code::UNSUPPORTED | Code::MALFORMED | Code::VERSION | Code::FEATURE => {
             Trouble::Never(refusal.to_string())
         }
         _ => Trouble::Lost(refusal.to_string()),
@@ -172,7 +174,7 @@ fn refused(refusal: &Refused) -> Trouble {
 }
 
 fn decoded<T: Message>(body: &Bytes) -> Result<T, Trouble> {
-    T::decode(body).map_err(|error| Trouble::Never(format!("an answer that cannot be read: {error}")))
+    T::decode(body).map_err(|error| Trouble::Unreadable(format!("an answer that cannot be read: {error}")))
 }
 
 /// The largest answer to an operation, in bytes.
@@ -182,6 +184,8 @@ fn reply_max(operation: &Operation) -> u32 {
         Operation::Map(..) => 512 << 10,
         Operation::Xattr(..) | Operation::Xattrs(..) => 192 << 10,
         Operation::Commit(commit) => (16 << 10) + 16 * u32::try_from(commit.files.len()).unwrap_or(1 << 15),
+        // A grant for each inode that it makes.
+        Operation::Ahead(steps) => (16 << 10) + 40 * u32::try_from(steps.len()).unwrap_or(1 << 15),
         _ => 16 << 10,
     }
 }
