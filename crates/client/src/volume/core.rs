@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    asks::Asks,
     data::Contents,
     error::ClientError,
     names::{Tenure, inode_of, is_sealed},
@@ -122,7 +123,7 @@ impl Core {
         }
         if !self.opens.tell(ino) {
             // It was closed meanwhile.
-            self.jobs.put(Job::Release(ino));
+            self.jobs.put(Job::Release(ino, self.desk.link.number()));
         }
         if self.desk.link.number() != number {
             self.opens.not_told(ino);
@@ -228,13 +229,14 @@ impl Core {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
-            Job::Release(ino) => {
+            Job::Release(ino, session) => {
                 if !self.opens.is_open(ino)
-                    && let Err(error) = self.desk.told(Operation::Release(vec![ino]), None)
+                    && let Err(error) = self.desk.ask_in(session, Operation::Release(vec![ino]), None)
                 {
                     tracing::debug!(%error, %ino, "the owner was not told that a file is closed");
                 }
             }
+            Job::Unlock(ino, what, session) => self.locks.unlock_later(&self.desk, ino, &what, session),
             Job::LockFree(ino) => self.locks.free(&self.desk, ino),
             Job::Interrupted(unique) => self.locks.interrupted(&self.desk, unique),
             Job::Greeted => self.greeted(),

@@ -127,7 +127,7 @@ impl Files for SharedVolume {
     fn closed(&self, ino: Ino) {
         let ino = self.own(ino);
         if self.core.opens.closed(ino) {
-            self.core.jobs.put(Job::Release(ino));
+            self.core.jobs.put(Job::Release(ino, self.core.desk.link.number()));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Work that nobody's request waits for: recalls, and what follows from the session's fate.
 //!
 //! Recalls of one inode are dealt with one after the other, in their order; those of different inodes side by side, each in a thread, so that none waits for
-//! another's bytes to be stored.
+//! another's bytes to be stored. What asks the owner, and may wait there for another client's leases, has few threads: recalls always find one, or two clients would wait
+//! for each other.
 
 use std::{
     collections::VecDeque,
@@ -10,6 +11,7 @@ use std::{
 
 use forebay_cluster::{Lease, Stamp};
 use forebay_types::Ino;
+use forebay_vfs::LockSpace;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashSet;
 
@@ -17,6 +19,8 @@ use super::core::Core;
 
 /// Threads at most. Each recall waits for the store at worst; a further one waits for one of these.
 const THREADS: usize = 32;
+/// Of these, the most that may wait at the owner.
+const ASKING: usize = 8;
 
 /// Something to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,8 +34,10 @@ pub(crate) enum Job {
     Owed(Ino),
     /// Files of immutable trees were closed.
     Seal,
-    /// An inode of which the owner was told is not open any more.
-    Release(Ino),
+    /// An inode of which the owner was told is not open any more, in the session with this number.
+    Release(Ino, u64),
+    /// Locks were given up, and the owner could not be told in time.
+    Unlock(Ino, Unlocking, u64),
     LockFree(Ino),
     /// Who waits for a lock under this number got a signal.
     Interrupted(u64),
@@ -41,7 +47,21 @@ pub(crate) enum Job {
     Lost(Vec<Ino>),
 }
 
+/// Locks that are given up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unlocking {
+    /// Of an owner, in a range.
+    Range(Ino, LockSpace, u64, (u64, u64)),
+    /// That were made through a handle.
+    Handle(Ino, u64),
+}
+
 impl Job {
+    /// Whether it may wait for as long as other clients have leases, or nobody answers.
+    fn asks(&self) -> bool {
+        matches!(self, Job::Owed(_) | Job::Greeted | Job::Seal | Job::Release(..) | Job::Unlock(..))
+    }
+
     /// The inode that only one thread works for at a time.
     fn ino(&self) -> Option<Ino> {
         match self {
@@ -55,6 +75,8 @@ impl Job {
 struct Queue {
     jobs: VecDeque<Job>,
     busy: FxHashSet<Ino>,
+    /// Threads at a job that may wait at the owner.
+    asking: usize,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -75,7 +97,8 @@ impl Jobs {
     /// Has a job done. Does not wait.
     pub(crate) fn put(self: &Arc<Self>, job: Job) {
         let mut queue = self.queue.lock();
-        if queue.closed {
+        // Once is enough: what was taken before it is done has come in by then.
+        if queue.closed || matches!(job, Job::Owed(_)) && queue.jobs.contains(&job) {
             return;
         }
         queue.jobs.push_back(job);
@@ -110,10 +133,14 @@ impl Jobs {
             if queue.closed {
                 return None;
             }
-            let free = |job: &Job| job.ino().is_none_or(|ino| !queue.busy.contains(&ino));
+            let free = |job: &Job| {
+                job.ino().is_none_or(|ino| !queue.busy.contains(&ino))
+                    && (queue.asking < ASKING || !job.asks())
+            };
             if let Some(at) = queue.jobs.iter().position(free) {
                 let job = queue.jobs.remove(at)?;
                 queue.busy.extend(job.ino());
+                queue.asking += usize::from(job.asks());
                 return Some(job);
             }
             queue.idle += 1;
@@ -124,15 +151,21 @@ impl Jobs {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let ino = job.ino();
+            let (ino, asks) = (job.ino(), job.asks());
             match self.core.upgrade() {
                 Some(core) => core.work(job),
                 None => return,
             }
-            if let Some(ino) = ino {
-                self.queue.lock().busy.remove(&ino);
-                self.changed.notify_one();
+            if ino.is_none() && !asks {
+                continue;
             }
+            let mut queue = self.queue.lock();
+            queue.asking -= usize::from(asks);
+            if let Some(ino) = ino {
+                queue.busy.remove(&ino);
+            }
+            drop(queue);
+            self.changed.notify_one();
         }
     }
 }

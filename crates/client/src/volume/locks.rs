@@ -15,9 +15,9 @@ use super::{
     core::{Core, unexpected},
     desk::Desk,
     errors::failed,
-    jobs::Job,
+    jobs::{Job, Unlocking},
 };
-use crate::error::ClientError;
+use crate::{asks::Asks, error::ClientError};
 
 /// Somebody who asks for a lock.
 struct Asking {
@@ -38,6 +38,9 @@ struct State {
     asking: FxHashMap<u64, Asking>,
     /// Whose locks there are, made through which handles, and whether their session is over.
     held: FxHashMap<Owner, Held>,
+    /// Files of which the owner is still to hear that locks were given up, how many times, and why it has not. No lock of theirs is asked for meanwhile: it would
+    /// be given up with the former ones.
+    owed: FxHashMap<Ino, (usize, ClientError)>,
 }
 
 #[derive(Default)]
@@ -158,21 +161,73 @@ impl SharedLocks {
     ) -> Result<(), VfsError> {
         match answer {
             Ok(Answer::Done) => {
-                let mut state = self.state.lock();
-                let held = state.held.entry((ino, request.space, request.owner)).or_default();
-                if !held.handles.contains(&request.fh) {
-                    held.handles.push(request.fh);
-                }
+                self.note_held(ino, request);
                 Ok(())
             }
             Ok(Answer::Failed(failure)) => Err(failed(failure, ino)),
             Ok(other) => Err(unexpected(&other, ino)),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                // It may yet be granted, and is to be given up then.
+                if matches!(error, ClientError::TimedOut(_) | ClientError::Interrupted) {
+                    self.note_held(ino, request);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn note_held(&self, ino: Ino, request: &LockRequest) {
+        let mut state = self.state.lock();
+        let held = state.held.entry((ino, request.space, request.owner)).or_default();
+        if !held.handles.contains(&request.fh) {
+            held.handles.push(request.fh);
+        }
+    }
+
+    /// Tells the owner that locks are given up. If nobody answers in time, the caller hears so, and the owner hears of it as long as the session lives.
+    fn give_up(&self, ino: Ino, what: Unlocking) -> Result<(), VfsError> {
+        let core = self.core()?;
+        let session = core.desk.link.number();
+        match core.desk.told(what.operation(), None) {
+            Ok(told) => match told.answer {
+                Answer::Failed(failure) => Err(failed(failure, ino)),
+                _ => Ok(()),
+            },
+            Err(error) => {
+                if matches!(error, ClientError::TimedOut(_) | ClientError::Interrupted) {
+                    self.state.lock().owed.entry(ino).or_insert_with(|| (0, error.clone())).0 += 1;
+                    core.jobs.put(Job::Unlock(ino, what, session));
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The same, with all patience, but not in another session: that has none of these locks.
+    pub(crate) fn unlock_later(&self, desk: &Desk, ino: Ino, what: &Unlocking, session: u64) {
+        if let Err(error) = desk.ask_in(session, what.operation(), None) {
+            tracing::debug!(%error, %ino, "locks went with their session");
+        }
+        let mut state = self.state.lock();
+        if let Some((times, _)) = state.owed.get_mut(&ino) {
+            *times -= 1;
+            if *times == 0 {
+                state.owed.remove(&ino);
+            }
         }
     }
 
     fn is_lost(&self, owner: &Owner) -> bool {
         self.state.lock().held.get(owner).is_some_and(|held| held.lost)
+    }
+}
+
+impl Unlocking {
+    fn operation(&self) -> Operation {
+        match *self {
+            Unlocking::Range(ino, space, owner, range) => Operation::Unlock(ino, space, owner, range),
+            Unlocking::Handle(ino, handle) => Operation::UnlockHandle(ino, handle),
+        }
     }
 }
 
@@ -197,6 +252,10 @@ impl Locks for SharedLocks {
             Ok(_) => return waiter.answer(Err(lost())),
             Err(error) => return waiter.answer(Err(error)),
         };
+        let owed = self.state.lock().owed.get(&ino).map(|(_, why)| why.clone());
+        if let Some(why) = owed {
+            return waiter.answer(Err(why.into()));
+        }
         if !wait || waiter.is_interrupted() {
             let answer = core.desk.told(Operation::Lock(ino, request, false), None);
             return waiter.answer(self.result(ino, &request, answer.map(|told| told.answer)));
@@ -221,10 +280,7 @@ impl Locks for SharedLocks {
                 Some(_) => {}
             }
         }
-        match self.core()?.desk.told(Operation::Unlock(ino, space, owner, range), None)?.answer {
-            Answer::Failed(failure) => Err(failed(failure, ino)),
-            _ => Ok(()),
-        }
+        self.give_up(ino, Unlocking::Range(ino, space, owner, range))
     }
 
     fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64) {
@@ -251,8 +307,7 @@ impl Locks for SharedLocks {
         if !through {
             return;
         }
-        let told = self.core().and_then(|core| Ok(core.desk.told(Operation::UnlockHandle(ino, fh), None)?));
-        if let Err(error) = told {
+        if let Err(error) = self.give_up(ino, Unlocking::Handle(ino, fh)) {
             tracing::warn!(%error, %ino, "the owner was not told that locks are given up");
         }
     }
