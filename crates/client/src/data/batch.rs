@@ -78,7 +78,7 @@ impl Shared {
         for (_, ino) in places {
             let Some(file) = self.files.get(*ino) else { continue };
             if file.state.lock().is_of_another(session) {
-                self.lose(&file);
+                self.lose(&file, ClientError::SessionEnded);
             } else if let Err(error) = self.know_base(&file) {
                 self.take_back(&[file], &error, false);
             } else {

@@ -64,6 +64,8 @@ pub(super) struct FileState {
     pub(super) failed: Option<ClientError>,
     /// What was lost, to be told once.
     pub(super) lost: Option<ClientError>,
+    /// That was of what the file has now: it was not cut to nothing since.
+    pub(super) torn: bool,
     pub(super) base: Base,
     pub(super) seen: Option<Seen>,
     /// It is known no longer: who is about to write looks for it again.

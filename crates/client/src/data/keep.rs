@@ -65,7 +65,7 @@ impl Contents {
             }
             if state.is_of_another(session) {
                 drop(state);
-                shared.lose(&file);
+                shared.lose(&file, ClientError::SessionEnded);
                 continue;
             }
             let now = shared.options.clock.now();
@@ -148,6 +148,7 @@ impl Contents {
             }
         };
         let state = &mut *guard;
+        state.torn &= set.size != Some(0);
         let mut freed = 0;
         if let Some(open) = &mut state.open {
             freed = set.size.map_or(0, |size| open.cut(size));
@@ -198,6 +199,21 @@ impl Contents {
         self.shared.maps.forget(ino);
     }
 
+    /// Why a file is not whole, while that is still to be told.
+    #[must_use]
+    pub fn failure(&self, ino: Ino) -> Option<ClientError> {
+        let file = self.shared.files.get(ino)?;
+        let state = file.state.lock();
+        state.lost.clone().filter(|_| state.torn)
+    }
+
+    /// Gives up what is kept back of a file, which its next fsync says.
+    pub fn lose(&self, ino: Ino, error: ClientError) {
+        if let Some(file) = self.shared.files.get(ino) {
+            self.shared.lose(&file, error);
+        }
+    }
+
     /// What was lost of a file, told once: its next fsync fails with it.
     #[must_use]
     pub fn take_failure(&self, ino: Ino) -> Option<ClientError> {
@@ -212,7 +228,7 @@ impl Contents {
         self.shared.maps.forget_all_but(is_final);
         for file in self.shared.files.all() {
             if file.state.lock().keeps() {
-                self.shared.lose(&file);
+                self.shared.lose(&file, ClientError::SessionEnded);
             } else {
                 self.forget(file.ino);
             }
@@ -307,10 +323,10 @@ impl Shared {
     }
 
     /// Drops what is kept back of a file, which its next fsync says.
-    pub(super) fn lose(&self, file: &Arc<File>) {
+    pub(super) fn lose(&self, file: &Arc<File>, error: ClientError) {
         let freed = {
             let mut state = file.state.lock();
-            state.lost = Some(ClientError::SessionEnded);
+            (state.lost, state.torn) = (Some(error), true);
             state.drop_all()
         };
         self.line.lock().clean((file.parent, file.ino));

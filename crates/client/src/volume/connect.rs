@@ -150,7 +150,6 @@ impl SharedVolume {
             info,
             rights,
             root: Root(rights.root),
-            lost: Mutex::default(),
             appends: [const { Mutex::new(()) }; super::core::APPENDS],
         });
         core.desk.reception.open(Arc::downgrade(&core));

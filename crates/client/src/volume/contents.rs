@@ -163,8 +163,7 @@ impl Core {
 
     pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), VfsError> {
         let settled = self.settle(&[ino]).and_then(|()| Ok(self.desk.ahead.settle(&[ino])?));
-        let lost = self.lost.lock().remove(&ino);
-        if let Some(lost) = lost.or_else(|| self.bytes.take_failure(ino)) {
+        if let Some(lost) = self.bytes.take_failure(ino) {
             return Err(VfsError::Failed(Box::new(lost)));
         }
         settled

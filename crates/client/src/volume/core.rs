@@ -14,7 +14,6 @@ use forebay_protocol::{Answer, Operation, Rights, VolumeInfo};
 use forebay_types::Ino;
 use forebay_vfs::{KernelCaches, Told, VfsError};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use crate::{
     asks::Asks,
@@ -53,8 +52,6 @@ pub(crate) struct Core {
     /// What the mount calls its root.
     pub(crate) root: Root,
     pub(crate) read_only: bool,
-    /// What was lost of files, for their next fsync.
-    pub(crate) lost: Mutex<FxHashMap<Ino, ClientError>>,
     pub(crate) appends: [Mutex<()>; APPENDS],
 }
 
@@ -212,10 +209,15 @@ impl Core {
         }
     }
 
-    /// Sends what is kept back of these files, before the owner is asked to do something with them.
+    /// Sends what is kept back of these files, before the owner is asked to do something with them. Fails where something of them was lost and nobody was told yet:
+    /// what is not whole takes no other file's place.
     pub(crate) fn settle(&self, inos: &[Ino]) -> Result<(), VfsError> {
         let kept: Vec<Ino> = inos.iter().copied().filter(|ino| self.bytes.has_kept(*ino)).collect();
-        if kept.is_empty() { Ok(()) } else { Ok(self.bytes.settle(&kept)?) }
+        if !kept.is_empty() {
+            self.bytes.settle(&kept)?;
+        }
+        let lost = inos.iter().find_map(|ino| self.bytes.failure(*ino));
+        lost.map_or(Ok(()), |lost| Err(VfsError::Failed(Box::new(lost))))
     }
 
     pub(crate) fn append_lock(&self, ino: Ino) -> &Mutex<()> {
@@ -303,8 +305,7 @@ impl Core {
                 Ok(()) => return,
                 Err(error) if Instant::now() >= until => {
                     tracing::error!(%error, %ino, "what was written cannot be stored, and others wait for it: it is lost");
-                    self.bytes.discard(ino);
-                    self.lost.lock().insert(ino, error);
+                    self.bytes.lose(ino, error);
                     return;
                 }
                 Err(error) => {

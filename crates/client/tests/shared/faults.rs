@@ -86,6 +86,38 @@ fn a_client_that_is_cut_off_serves_nothing_after_its_term_and_changes_nothing() 
 }
 
 #[test]
+fn a_file_of_which_bytes_were_lost_takes_no_other_ones_place() {
+    let world = World::new();
+    let (one, two) = (world.client("one"), world.client("two"));
+    let (whole, new) = (one.make("target"), one.make("new"));
+    one.write(whole, 0, b"whole");
+    one.volume.sync_file(whole).unwrap();
+    one.write(new, 0, b"lost");
+    let session = one.volume.session();
+    one.wire.cut();
+    // Waits for the end of its session.
+    two.volume.set_xattr(new, b"user.a", b"", forebay_meta::SetXattr::Any).unwrap();
+    one.wire.mend();
+    until("the next session", || one.volume.session() > session);
+    let rename = || {
+        let (from, to) = ((Ino::ROOT, &b"new"[..]), (Ino::ROOT, &b"target"[..]));
+        one.volume.rename(from, to, forebay_meta::RenameMode::Replace, &|_| false).map(drop)
+    };
+    for _ in 0..2 {
+        assert!(matches!(rename(), Err(VfsError::Failed(_))), "it is not whole, and nobody was told");
+    }
+    assert_eq!(two.read(whole), b"whole");
+    // Written anew it is whole, and fsync says all the same what was lost.
+    let empty = forebay_meta::SetAttr { size: Some(0), ..Default::default() };
+    one.volume.set_attr(new, &empty).unwrap();
+    one.write(new, 0, b"again");
+    rename().unwrap();
+    assert_eq!(two.read(new), b"again");
+    assert!(matches!(one.volume.sync_file(new), Err(VfsError::Failed(_))));
+    one.volume.sync_file(new).unwrap();
+}
+
+#[test]
 fn what_is_open_is_held_again_in_the_next_session() {
     let world = World::new();
     let (one, two) = (world.client("one"), world.client("two"));
