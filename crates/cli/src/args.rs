@@ -16,6 +16,7 @@ use clap::{
 };
 use clap_complete::Shell;
 use forebay_object::StoreUrl;
+use forebay_rpc::Address;
 use forebay_types::{Compression, Durability, Encryption};
 
 use crate::{shared::SharedUrl, size::ByteSize};
@@ -262,12 +263,19 @@ pub struct UmountArgs {
 
 /// `forebay status`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  forebay status /mnt/data --json | jq .dirty_bytes")]
+#[command(after_help = "Examples:
+  forebay status /mnt/data --json | jq .dirty_bytes
+  forebay status --meta unix:/run/forebay/meta.sock")]
 pub struct StatusArgs {
     /// A volume or where one is mounted [default: all that are mounted]
     #[arg(value_name = "VOLUME|MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub place: Option<PathBuf>,
+    /// Of a cluster instead: its servers, shared volumes and clients, by a metadata server: HOST, HOST:PORT or unix:/PATH; several, separated by commas, are tried in turn
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "place")]
+    pub meta: Vec<Address>,
+    /// Certificates, to ask servers.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// As JSON; sizes in bytes
     #[arg(long)]
     pub json: bool,

@@ -184,6 +184,12 @@ impl<A: Clone> Sessions<A> {
         self.sessions.contains_key(&id)
     }
 
+    /// When a session was last heard of.
+    #[must_use]
+    pub fn last_heard(&self, id: SessionId) -> Option<Moment> {
+        self.sessions.get(&id).map(|session| session.heard)
+    }
+
     /// The epoch of the owner with which a session began.
     #[must_use]
     pub fn epoch(&self, id: SessionId) -> Option<Epoch> {

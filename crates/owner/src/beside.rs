@@ -6,6 +6,7 @@ use std::{
 };
 
 use forebay_cluster::SessionId;
+use forebay_format::{key::Key, row::Row, shared_row::SessionRow};
 use forebay_meta::MetaError;
 use forebay_types::{FileKind, Ino};
 
@@ -24,8 +25,23 @@ pub struct OwnerStatus {
     pub batches: u64,
     /// What they took, in microseconds, all together.
     pub commit_us: u64,
-    /// Bytes of files, as they are stored.
+    /// What one of them took lately, in microseconds: a mean over some tens of them.
+    pub lately_us: u64,
+    /// Bytes of the volume's files.
     pub used: u64,
+    /// How many they may have; [`u64::MAX`] for no limit.
+    pub limit: u64,
+}
+
+/// A session, as its owner knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionStatus {
+    /// Its number.
+    pub session: SessionId,
+    /// How long ago it was heard of.
+    pub heard: Duration,
+    /// Its leases.
+    pub leases: u64,
 }
 
 /// Counts batches.
@@ -33,12 +49,17 @@ pub struct OwnerStatus {
 pub(crate) struct Batches {
     count: AtomicU64,
     us: AtomicU64,
+    lately: AtomicU64,
 }
 
 impl Batches {
     pub(crate) fn took(&self, time: Duration) {
-        self.count.fetch_add(1, Relaxed);
-        self.us.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.us.fetch_add(us, Relaxed);
+        // One thread commits. Each batch counts for a sixteenth.
+        let lately = self.lately.load(Relaxed);
+        let first = self.count.fetch_add(1, Relaxed) == 0;
+        self.lately.store(if first { us } else { lately - lately / 16 + us / 16 }, Relaxed);
     }
 }
 
@@ -82,8 +103,31 @@ impl VolumeOwner {
             waiting: core.table.requests() as u64,
             batches: self.batches.count.load(Relaxed),
             commit_us: self.batches.us.load(Relaxed),
+            lately_us: self.batches.lately.load(Relaxed),
             used: self.ns.segment_totals().live,
+            limit: self.limit.load(Relaxed),
         }
+    }
+
+    /// The sessions that live, in the order of their numbers.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionStatus> {
+        let (core, now) = (self.core.lock(), self.ticks.now());
+        let status = |session| SessionStatus {
+            session,
+            heard: core.sessions.last_heard(session).map_or(Duration::ZERO, |heard| now.since(heard)),
+            leases: core.table.leases_of(session).len() as u64,
+        };
+        core.sessions.all().into_iter().map(status).collect()
+    }
+
+    /// What the client of a session calls itself, as the session's row has it.
+    ///
+    /// # Errors
+    /// [`MetaError`] where the row cannot be read.
+    pub fn client_of(&self, session: SessionId) -> Result<Option<String>, MetaError> {
+        let row = self.ns.engine().get(&Key::Session(session.0).encode())?;
+        Ok(row.and_then(|row| SessionRow::decode(&row).ok()).map(|row| row.client))
     }
 
     /// The directory that these names lead to from the root, `None` where there is none. Symbolic links are not followed.

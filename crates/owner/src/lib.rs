@@ -28,7 +28,7 @@ mod ticks;
 mod tidy;
 mod told;
 
-pub use beside::OwnerStatus;
+pub use beside::{OwnerStatus, SessionStatus};
 pub use open::OpenError;
 pub use owner::VolumeOwner;
 pub use request::{Reply, Tell};

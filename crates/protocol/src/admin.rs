@@ -134,6 +134,64 @@ pub struct ServerStatus {
     pub volumes: Vec<OwnedStatus>,
 }
 
+/// A client of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClientStatus {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is connected from; `None` while it is not.
+    pub address: Option<String>,
+    /// When it was heard of last: so many milliseconds ago.
+    pub heard_ms: u64,
+    /// Its leases.
+    pub leases: u64,
+}
+
+/// What a volume's owner knows of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OwnerDetail {
+    /// Those that have a session.
+    pub clients: Vec<ClientStatus>,
+    /// Requests that wait, most of them for leases.
+    pub waiting: u64,
+    /// Batches that this owner has committed.
+    pub batches: u64,
+    /// What one of them took the engine lately, in microseconds.
+    pub commit_us: u64,
+    /// Bytes of its files.
+    pub used: u64,
+    /// How many they may have; `None` for no limit.
+    pub limit: Option<u64>,
+}
+
+/// A volume, as one server sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// The owner's address; empty where there is none.
+    pub owner: String,
+    /// The owner's term.
+    pub epoch: u64,
+    /// What the owner says, where that is the server that was asked.
+    pub detail: Option<OwnerDetail>,
+}
+
+/// What one server says of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overview {
+    /// The server that was asked.
+    pub server: String,
+    /// The engine.
+    pub engine: String,
+    /// For how long it has served, in milliseconds.
+    pub uptime_ms: u64,
+    /// All servers.
+    pub members: Vec<MemberStatus>,
+    /// All volumes.
+    pub volumes: Vec<VolumeStatus>,
+}
+
 record!(VolumeInfo {
     name,
     id,
@@ -151,6 +209,10 @@ record!(TokenInfo { id, volume, root, read_only, no_exec, root_squash, created, 
 record!(MemberStatus { id, address, alive, release });
 record!(OwnedStatus { name, owner, epoch, sessions, clients, waiting, batches, used });
 record!(ServerStatus { server, engine, members, volumes });
+record!(ClientStatus { name, address, heard_ms, leases });
+record!(OwnerDetail { clients, waiting, batches, commit_us, used, limit });
+record!(VolumeStatus { name, owner, epoch, detail });
+record!(Overview { server, engine, uptime_ms, members, volumes });
 choice!(VolumeRequest {
     1 => Create(volume),
     2 => List,
@@ -159,4 +221,4 @@ choice!(VolumeRequest {
     5 => Delete(name, objects),
 });
 choice!(TokenRequest { 1 => Create(token), 2 => List(volume), 3 => Revoke(id) });
-lists!(VolumeInfo, TokenInfo, MemberStatus, OwnedStatus);
+lists!(VolumeInfo, TokenInfo, MemberStatus, OwnedStatus, ClientStatus, VolumeStatus);

@@ -24,11 +24,13 @@ pub enum Kind {
     Tokens = 17,
     /// Nothing, answered by [`crate::ServerStatus`].
     Status = 18,
+    /// Nothing, answered by [`crate::Overview`].
+    Overview = 19,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -39,6 +41,7 @@ impl Kind {
         Kind::Volumes,
         Kind::Tokens,
         Kind::Status,
+        Kind::Overview,
     ];
 
     /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.

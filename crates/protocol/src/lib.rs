@@ -16,7 +16,8 @@ mod session;
 mod word;
 
 pub use admin::{
-    MemberStatus, OwnedStatus, ServerStatus, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
+    ClientStatus, MemberStatus, Overview, OwnedStatus, OwnerDetail, ServerStatus, TokenInfo, TokenRequest,
+    VolumeInfo, VolumeRequest, VolumeSet, VolumeStatus,
 };
 pub use ahead::Step;
 pub use answer::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Mapped, SegmentPlace, SpaceAnswer};

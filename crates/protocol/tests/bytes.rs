@@ -9,10 +9,11 @@ use forebay_format::row::{DirectoryRow, Extent, InodeRow, Layout, ObjectRef};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, Commit, Contents, DirectoryEntry, Failure, FileCommit, Hello, InodeAnswer, Mapped, MemberStatus,
-    Message, Numbers, ObjectCommit, Operation, OwnedStatus, Push, Reclaim, Reclaimed, Refusal, Request,
-    Response, Return, Rights, SegmentCommit, SegmentPlace, ServerStatus, SpaceAnswer, Step, TokenInfo,
-    TokenRequest, VolumeInfo, VolumeRequest, VolumeSet, Welcome,
+    Answer, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FileCommit, Hello, InodeAnswer, Mapped,
+    MemberStatus, Message, Numbers, ObjectCommit, Operation, Overview, OwnedStatus, OwnerDetail, Push,
+    Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, SegmentCommit, SegmentPlace,
+    ServerStatus, SpaceAnswer, Step, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
+    VolumeStatus, Welcome,
 };
 use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
 use proptest::prelude::*;
@@ -287,10 +288,24 @@ fn all() -> Vec<Case> {
     all.push(case(ServerStatus {
         server: "s".to_owned(),
         engine: "postgres".to_owned(),
-        members: vec![member],
+        members: vec![member.clone()],
         volumes: vec![owned],
     }));
+    all.push(case(overview(&member)));
     all
+}
+
+fn overview(member: &MemberStatus) -> Overview {
+    let client = ClientStatus {
+        name: "host:/mnt".to_owned(),
+        address: Some("10.0.0.4:5".to_owned()),
+        heard_ms: 300,
+        leases: 7,
+    };
+    let detail =
+        OwnerDetail { clients: vec![client], commit_us: 900, limit: Some(1), ..OwnerDetail::default() };
+    let volume = VolumeStatus { name: "v".to_owned(), detail: Some(detail), ..VolumeStatus::default() };
+    Overview { members: vec![member.clone()], volumes: vec![volume], ..Overview::default() }
 }
 
 #[test]

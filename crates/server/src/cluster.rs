@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
+    time::Instant,
 };
 
 use forebay_cluster::{ServerId, Terms};
@@ -36,6 +37,8 @@ pub(crate) struct Cluster {
     /// Names of certificates that may administer; empty: all.
     pub(crate) admins: Vec<String>,
     pub(crate) address: String,
+    /// When it began to serve.
+    pub(crate) began: Instant,
 }
 
 impl Cluster {

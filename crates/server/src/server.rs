@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{Arc, mpsc},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay_cluster::{ServerId, Terms};
@@ -138,6 +138,7 @@ impl MetaServer {
             insecure: options.insecure,
             admins: options.admins.clone(),
             address,
+            began: Instant::now(),
         });
         if !wait_for_former_self(&cluster, stopped)? {
             return Ok(None);

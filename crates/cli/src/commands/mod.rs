@@ -9,6 +9,7 @@ pub(crate) mod late_store;
 pub(crate) mod meta;
 pub(crate) mod mount;
 pub(crate) mod null_mount;
+pub(crate) mod overview;
 pub(crate) mod pages;
 pub(crate) mod pki;
 pub(crate) mod servers;

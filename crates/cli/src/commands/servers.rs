@@ -73,26 +73,22 @@ impl Servers {
         }
     }
 
+    /// Asks the server at this address alone, once.
+    pub(crate) fn ask_one<T: Message>(&self, address: &str, kind: Kind) -> Result<T, CliError> {
+        let address =
+            address.parse::<Address>().map_err(|error| CliError::Told(format!("'{address}': {error}")))?;
+        let body = self.ask_at(&[address], kind, &[])?.map_err(|error| CliError::Told(told(&error)))?;
+        T::decode(&body)
+            .map_err(|error| CliError::Told(format!("the server's answer cannot be read: {error}")))
+    }
+
     fn ask_at(
         &self,
         addresses: &[Address],
         kind: Kind,
         body: &[u8],
     ) -> Result<Result<Bytes, CallError>, CliError> {
-        let names: Vec<String> = addresses.iter().map(Address::to_string).collect();
-        let names = names.join(", ");
-        let config = ClientConfig::new(addresses.to_vec(), self.security.clone());
-        let client = Client::start(config, None)
-            .map_err(|error| CliError::Told(format!("there can be no thread to ask a server: {error}")))?;
-        let until = Instant::now() + CONNECT;
-        while let Some(why) = client.down() {
-            if Instant::now() >= until {
-                return Err(CliError::Told(format!(
-                    "no metadata server answers at {names}: {why}; is `forebay meta` running there?"
-                )));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        let client = connect(addresses, &self.security, CONNECT)?;
         let request = Outgoing {
             kind: kind as u16,
             body: body.to_vec().into(),
@@ -102,6 +98,39 @@ impl Servers {
         };
         Ok(client.call_blocking(request).map(|reply| reply.body))
     }
+}
+
+/// A connection to one of the servers, which may take `patience` to come. A certificate that does not fit will not fit later: that is said after some seconds.
+///
+/// # Errors
+/// No server answers; the message says why.
+pub(crate) fn connect(
+    addresses: &[Address],
+    security: &Security,
+    patience: Duration,
+) -> Result<Client, CliError> {
+    let names: Vec<String> = addresses.iter().map(Address::to_string).collect();
+    let client = Client::start(ClientConfig::new(addresses.to_vec(), security.clone()), None)
+        .map_err(|error| CliError::Told(format!("there can be no thread to ask a server: {error}")))?;
+    let began = Instant::now();
+    while let Some(why) = client.down() {
+        let stays = ["certificate", "TLS", "version", "protocol"].iter().any(|word| why.contains(word));
+        if began.elapsed() >= if stays { CONNECT } else { patience } {
+            let ask = match security {
+                Security::Insecure if why.contains("protocol") => {
+                    "; a server with TLS asks for --tls-ca, --tls-cert and --tls-key"
+                }
+                _ if stays => "",
+                _ => "; is `forebay meta` running there?",
+            };
+            return Err(CliError::Told(format!(
+                "no metadata server answers at {}: {why}{ask}",
+                names.join(", ")
+            )));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(client)
 }
 
 /// What a refusal says, in a line.

@@ -8,8 +8,9 @@ use forebay_volume::{
 };
 use serde_json::{Value, json};
 
+use super::overview;
 use crate::{
-    args::StatusArgs,
+    args::{ServersArgs, StatusArgs},
     control::Client,
     duration,
     error::CliError,
@@ -25,6 +26,10 @@ const METADATA_MAX: u64 = 1 << 30;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode, CliError> {
     logging::start_command();
+    if !args.meta.is_empty() {
+        let servers = ServersArgs { meta: args.meta.clone(), tls: args.tls.clone() };
+        return overview::show(&servers, args.json);
+    }
     let Some(place) = &args.place else { return all(args.json) };
     let status = match mounts::meant(place)? {
         Some(mounted) => Client::of_mount(&mounted)?.ask("status")?,

@@ -1,6 +1,7 @@
 //! What those may ask who run the servers: volumes, tokens, how it stands.
 
 mod making;
+mod overview;
 mod removing;
 mod status;
 mod tokens;
@@ -15,6 +16,7 @@ use forebay_types::Timespec;
 use crate::{cluster::Cluster, registry::VolumeRow, service::Refused};
 
 pub(crate) use making::store_of;
+pub(crate) use overview::overview;
 pub(crate) use status::status;
 pub(crate) use tokens::tokens;
 pub(crate) use volumes::volumes;

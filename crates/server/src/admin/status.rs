@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use forebay_protocol::{MemberStatus, OwnedStatus, ServerStatus};
+use forebay_protocol::{OwnedStatus, ServerStatus};
 use forebay_rpc::Peer;
 
-use super::check;
+use super::{check, overview::members};
 use crate::{
     cluster::Cluster,
     hosting::{Hosted, Standing},
@@ -13,23 +13,14 @@ use crate::{
 /// [`forebay_protocol::Kind::Status`]
 pub(crate) fn status(cluster: &Arc<Cluster>, peer: &Arc<Peer>) -> Result<ServerStatus, Refused> {
     check(cluster, peer)?;
-    cluster.look()?;
-    let rows = cluster.registry.members()?;
-    let living: Vec<_> = {
-        let members = cluster.members.lock();
-        members.living(cluster.ticks.now()).into_iter().map(|(id, _)| id).collect()
-    };
-    let members = rows.into_iter().map(|(id, row)| MemberStatus {
-        id: id.0.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
-        address: row.address,
-        alive: living.contains(&id),
-        release: row.release,
-    });
-    let mut members: Vec<_> = members.collect();
-    members.sort_by(|a, b| a.address.cmp(&b.address));
     let mut volumes: Vec<_> = cluster.hosted.read().values().map(|hosted| owned(cluster, hosted)).collect();
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(ServerStatus { server: cluster.address.clone(), engine: cluster.host.place(), members, volumes })
+    Ok(ServerStatus {
+        server: cluster.address.clone(),
+        engine: cluster.host.place(),
+        members: members(cluster)?,
+        volumes,
+    })
 }
 
 fn owned(cluster: &Cluster, hosted: &Hosted) -> OwnedStatus {

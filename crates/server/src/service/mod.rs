@@ -103,6 +103,7 @@ impl Service {
             Kind::Volumes => admin::volumes(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Tokens => admin::tokens(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Status => admin::status(&self.cluster, peer).map(|status| status.encode()),
+            Kind::Overview => admin::overview(&self.cluster, peer).map(|overview| overview.encode()),
             Kind::Hello | Kind::Ask | Kind::Renew | Kind::Push => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "not to be waited for").into())
             }
