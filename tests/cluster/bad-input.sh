@@ -91,16 +91,16 @@ says "no volume 'nowhere'" "volume list"
 no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$PKI/ca.pem" --tls-cert "$PKI/expired.pem" --tls-key "$PKI/expired.key"
 says "expired" "forebay pki issue"
 no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$PKI/ca.pem" --tls-cert "$OTHER/node.pem" --tls-key "$OTHER/node.key"
-says "does not accept our certificate|not know the authority|did not answer"
+says "does not accept our certificate|not know the authority"
 no_mount shared --token "$SCRATCH/shared.token" --tls-ca "$OTHER/ca.pem" --tls-cert "$PKI/node.pem" --tls-key "$PKI/node.key"
-says "from another authority|did not answer"
+says "from another authority"
 no_mount shared --token "$SCRATCH/shared.token" --insecure
-says "TLS|protocol|did not answer"
+says "TLS|protocol"
 no_mount shared --token "$SCRATCH/shared.token"
 says "--tls-ca" "--insecure"
 refused "" "$FOREBAY" volume list --meta "127.0.0.1:$PORT" --tls-ca "$PKI/ca.pem" --tls-cert "$OTHER/node.pem" --tls-key "$OTHER/node.key"
 says "certificate"
-refused "" "$FOREBAY" meta status --meta "127.0.0.1:$(free_port)" "${TLS[@]}"
+refused "" "$FOREBAY" status --meta "127.0.0.1:$(free_port)" "${TLS[@]}"
 says "no metadata server answers" "is .forebay meta. running there"
 
 # Another release, and bytes that are no release's.
@@ -141,7 +141,7 @@ umount_volume "$POINT"
 # A clock that is an hour off: nothing here compares two machines' clocks; a store does, and says so.
 mkdir -p "$POINT"
 refused "" faketime -f '+1h' "$FOREBAY" create "$SCRATCH/one" --store s3://bucket/one --endpoint "$AWS_ENDPOINT_URL"
-says "clock|TimeTooSkewed"
+says "clock"
 end_meta
 meta faketime -f '+1h'
 mounts second --token "$SCRATCH/second.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }

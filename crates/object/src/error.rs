@@ -325,7 +325,13 @@ impl fmt::Display for ObjectError {
         if !inner.detail.is_empty() {
             write!(f, " ({})", inner.detail)?;
         }
-        let advice = inner.kind.advice(inner.place);
+        let advice = match inner.kind {
+            // A signature has the time in it.
+            ErrorKind::Unauthenticated if inner.detail.contains("RequestTimeTooSkewed") => {
+                "set this machine's clock: the store compares it with its own"
+            }
+            kind => kind.advice(inner.place),
+        };
         if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
     }
 }

@@ -10,7 +10,7 @@ use forebay_vfs::{Files, KernelCaches};
 use serde_json::{Value, json};
 
 use super::{Keeper, Opened, SharedOptions, SharedUrl};
-use crate::error::CliError;
+use crate::{commands::servers::connect, error::CliError};
 
 /// How long the servers may take to answer the first time. A mount that was asked for is one that somebody waits for, so this one ends.
 const FIRST_PATIENCE: Duration = Duration::from_secs(60);
@@ -35,6 +35,9 @@ pub(crate) fn open_shared(url: &SharedUrl, options: &SharedOptions) -> Result<Op
         settings,
     };
     let told = |error| CliError::Told(format!("'{url}' cannot be mounted: {error}"));
+    // A connection knows why it does not come, a session does not.
+    let connection = connect(&options.addresses, &options.security, FIRST_PATIENCE);
+    drop(connection.map_err(|error| CliError::Told(format!("'{url}' cannot be mounted: {error}")))?);
     let volume = Arc::new(SharedVolume::connect(options).map_err(told)?);
     let files: Arc<dyn Files> = Arc::clone(&volume) as _;
     let rights = *volume.rights();

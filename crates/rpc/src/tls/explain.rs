@@ -16,7 +16,9 @@ pub(crate) fn explain(error: &Error) -> String {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::DecryptError => {
-                format!("the peer does not accept our certificate ({alert:?})")
+                format!(
+                    "the peer does not accept our certificate ({alert:?}): it is to be of the authority that the peer knows, and for this side"
+                )
             }
             other => format!("the peer ended the TLS handshake ({other:?})"),
         },
@@ -36,7 +38,8 @@ fn certificate(error: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the peer's certificate is not valid yet: is a clock wrong?".to_owned()
         }
-        CertificateError::UnknownIssuer => {
+        // Another authority of the same name signs otherwise.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "the peer's certificate is from another authority than the one given".to_owned()
         }
         CertificateError::NotValidForName => "the peer's certificate is for another host".to_owned(),
