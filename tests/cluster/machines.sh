@@ -142,7 +142,8 @@ end() {
   } >&2 || true
   # What runs in the namespaces is ended by tools/test; they end with those that hold them.
   kill -CONT "${META_PID[@]}" 2>/dev/null || true
-  kill "${MACHINE[@]}" 2>/dev/null || true
+  [ -z "${S3_SERVER_PID:-}" ] || "$TESTS/../tools/s3-server" stop "$S3_SERVER_PID" || true
+  kill "${FAR[@]}" "${MACHINE[@]}" 2>/dev/null || true
 }
 trap end EXIT
 

@@ -4,7 +4,7 @@
 # run, however that ends, and nothing outside is reached from it: no machine has a route but to the others.
 
 readonly NETWORK=10.77.0
-declare -A MACHINE
+declare -A MACHINE FAR
 
 address_of() { # MACHINE
   case $1 in
@@ -56,7 +56,8 @@ deliver() { on "$2" ip route del blackhole "$(address_of "$1")/32"; }
 start_far() {
   mkfifo "$SCRATCH/far-$1"
   # It has both ends open itself, so that it goes on when nobody tells it anything.
-  run_on "$1" "$FAR_LINK" "$2" "$3" "$4" <>"$SCRATCH/far-$1" >"$SCRATCH/far-$1.log" 2>&1 &
+  run_on "$1" bash -c 'exec -a "$0" "$@"' "$SCRATCH/relay-$1" "$FAR_LINK" "$2" "$3" "$4" <>"$SCRATCH/far-$1" >"$SCRATCH/far-$1.log" 2>&1 &
+  FAR[$1]=$!
   wait_for 20 "the relay of $1" grep -q . "$SCRATCH/far-$1.log"
 }
 tell_far() { echo "${*:2}" >"$SCRATCH/far-$1"; }
