@@ -143,7 +143,7 @@ fn what_may_be_committed_is_not_refused() {
     let next = world.owner_over(&world.engine.beside());
     world.engine.set(Mode::Works);
     server.ended().unwrap();
-    assert!(made.is_dropped(), "nobody could tell");
+    assert!(made.never_comes(), "nobody could tell");
     next.owner.reclaim(client.session, &[]).unwrap();
     assert!(next.submit(request).answer().inode().is_some(), "it was carried out, once");
     next.stop().unwrap();

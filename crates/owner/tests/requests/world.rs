@@ -127,7 +127,7 @@ impl Awaited {
     }
 
     /// Whether it never comes.
-    pub fn is_dropped(self) -> bool {
+    pub fn never_comes(self) -> bool {
         matches!(self.0.recv_timeout(NEVER), Err(mpsc::RecvTimeoutError::Disconnected))
     }
 
