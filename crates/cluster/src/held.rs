@@ -30,6 +30,16 @@ struct Held {
     stamp: Stamp,
     /// What may be kept at most, once a recall came.
     recalled: Option<Option<Lease>>,
+    /// The term in which it was last granted; a recall of a later one does not change that.
+    term: Epoch,
+    /// The inode was made here, and no answer has said yet that its making is committed.
+    made: bool,
+}
+
+impl Held {
+    fn granted(lease: Lease, stamp: Stamp) -> Held {
+        Held { lease, stamp, recalled: None, term: stamp.epoch, made: false }
+    }
 }
 
 /// The leases of one session.
@@ -78,16 +88,19 @@ impl HeldLeases {
         if stamp.epoch < self.valid_from || self.void.get(&ino).is_some_and(|void| *void >= stamp) {
             return false;
         }
+        if let Some(held) = self.held.get_mut(&ino) {
+            held.made = false;
+        }
         match self.held.get_mut(&ino) {
             Some(held) if held.stamp >= stamp => held.stamp == stamp && held.recalled.is_none(),
             Some(held) => {
                 // A lease is granted anew only while no other session is in the way: an earlier recall has nothing to say of it.
-                *held = Held { lease, stamp, recalled: None };
+                *held = Held::granted(lease, stamp);
                 true
             }
             None => {
                 self.void.remove(&ino);
-                self.held.insert(ino, Held { lease, stamp, recalled: None });
+                self.held.insert(ino, Held::granted(lease, stamp));
                 true
             }
         }
@@ -97,7 +110,8 @@ impl HeldLeases {
     /// stamp before all that the owner gives. The owner is told of it like of any other when it has changed, and may know it by then.
     pub fn made(&mut self, ino: Ino) -> Grant {
         let stamp = Stamp { epoch: self.epoch, number: 0 };
-        let held = self.held.entry(ino).or_insert(Held { lease: Lease::Write, stamp, recalled: None });
+        let at_first = Held { made: true, ..Held::granted(Lease::Write, stamp) };
+        let held = self.held.entry(ino).or_insert(at_first);
         Grant { ino, lease: held.lease, stamp: held.stamp }
     }
 
@@ -163,7 +177,7 @@ impl HeldLeases {
         let kept = held.recalled?.min(Some(held.lease));
         let stamp = held.stamp;
         match kept {
-            Some(kept) => (held.lease, held.recalled) = (kept, None),
+            Some(kept) => (held.lease, held.recalled, held.made) = (kept, None, false),
             None => {
                 self.held.remove(&ino);
                 let void = self.void.entry(ino).or_default();
@@ -194,8 +208,8 @@ impl HeldLeases {
         self.epoch
     }
 
-    /// The owner of this epoch has granted these again, and no others but those that it does not know yet ([`HeldLeases::made`]). What is kept of inodes
-    /// without a lease is to be dropped.
+    /// The owner of this epoch has granted these again, and no others but those that it does not know yet ([`HeldLeases::made`]) and those that it has granted
+    /// in later answers. What is kept of inodes without a lease is to be dropped.
     pub fn reclaimed(&mut self, epoch: Epoch, given: &[Grant]) {
         (self.epoch, self.valid_from) = (epoch, epoch);
         self.void.retain(|_, void| void.epoch >= epoch);
@@ -206,175 +220,23 @@ impl HeldLeases {
                 continue;
             }
             let recalled = before.remove(ino).filter(|held| held.stamp >= *stamp);
-            let held = recalled.unwrap_or(Held { lease: *lease, stamp: *stamp, recalled: None });
+            let held = recalled.unwrap_or_else(|| Held::granted(*lease, *stamp));
             self.held.insert(*ino, held);
         }
         for (ino, held) in before {
-            // Had its making been committed, there would be a row of the lease, and the owner would have given it.
-            if held.stamp.number == 0 && !self.held.contains_key(&ino) {
+            // One that the new owner has granted since it answered: that answer overtook this one.
+            let is_later = held.term >= epoch && !held.made;
+            if is_later {
+                self.held.entry(ino).or_insert(held);
+            } else if held.made && !self.held.contains_key(&ino) {
+                // Had its making been committed, there would be a row of the lease, and the owner would have given it. What the former owner recalled
+                // before it could commit is made all the same.
                 let stamp = Stamp { epoch, number: 0 };
-                self.held.insert(ino, Held { lease: Lease::Write, stamp, recalled: None });
+                self.held.insert(ino, Held { made: true, ..Held::granted(Lease::Write, stamp) });
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const INO: Ino = Ino(5);
-
-    fn seconds(seconds: u64) -> Moment {
-        Moment(seconds * 1_000_000_000)
-    }
-
-    fn stamp(number: u64) -> Stamp {
-        Stamp { epoch: Epoch(1), number }
-    }
-
-    fn grant(ino: Ino, lease: Lease, number: u64) -> Grant {
-        Grant { ino, lease, stamp: stamp(number) }
-    }
-
-    fn none() -> HeldLeases {
-        HeldLeases::new(Terms::default(), Epoch(1), seconds(0))
-    }
-
-    #[test]
-    fn a_lease_counts_until_the_session_ends() {
-        let mut leases = none();
-        assert!(leases.granted(grant(INO, Lease::Read, 1)));
-        assert!(leases.has(INO, Lease::Read, seconds(8)));
-        assert!(!leases.has(INO, Lease::Write, seconds(8)));
-        assert_eq!(leases.lifetime(INO, seconds(8)), Duration::from_secs(1));
-        assert!(!leases.has(INO, Lease::Read, seconds(9)));
-        assert_eq!(leases.lifetime(INO, seconds(9)), Duration::ZERO);
-        leases.heard(seconds(5));
-        leases.heard(seconds(3));
-        assert!(leases.has(INO, Lease::Read, seconds(13)));
-        assert!(!leases.has(INO, Lease::Read, seconds(14)));
-    }
-
-    #[test]
-    fn what_was_made_here_is_held_until_the_owner_says_otherwise() {
-        let mut leases = none();
-        assert_eq!(leases.made(INO), Grant { ino: INO, lease: Lease::Write, stamp: stamp(0) });
-        assert!(leases.has(INO, Lease::Write, seconds(8)));
-        assert!(!leases.has(INO, Lease::Write, seconds(9)), "the session ends");
-        // Another owner takes over, which does not know it.
-        leases.made(Ino(6));
-        assert_eq!(leases.to_reclaim(Epoch(2)), [(INO, Lease::Write), (Ino(6), Lease::Write)]);
-        let known = Grant { ino: Ino(6), lease: Lease::Write, stamp: Stamp { epoch: Epoch(2), number: 3 } };
-        leases.reclaimed(Epoch(2), &[known]);
-        assert_eq!(leases.to_write(Ino(6), seconds(1)), Some(known));
-        assert_eq!(leases.stamp(INO), Some(Stamp { epoch: Epoch(2), number: 0 }));
-        // It is told of it, gives the lease, and recalls it; what it said first is late.
-        let given = Stamp { epoch: Epoch(2), number: 4 };
-        assert_eq!(leases.recall(INO, None, given), Recalled::GiveBack, "what was made is to be sent");
-        assert!(!leases.granted(Grant { ino: INO, lease: Lease::Write, stamp: given }));
-        assert_eq!(leases.returned(INO), Some((given, None)));
-        assert_eq!(leases.to_write(INO, seconds(1)), None);
-    }
-
-    #[test]
-    fn a_recall_counts_at_once() {
-        let mut leases = none();
-        leases.granted(grant(INO, Lease::Write, 1));
-        assert_eq!(leases.recall(INO, Some(Lease::Read), stamp(1)), Recalled::GiveBack);
-        assert!(!leases.has(INO, Lease::Write, seconds(0)));
-        assert!(leases.has(INO, Lease::Read, seconds(0)));
-        assert_eq!(leases.recall(INO, Some(Lease::Read), stamp(1)), Recalled::UnderWay);
-        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::GiveBack, "more is asked for");
-        assert!(!leases.has(INO, Lease::Read, seconds(0)));
-        assert_eq!(leases.returned(INO), Some((stamp(1), None)));
-        assert_eq!(leases.returned(INO), None);
-        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::NotHeld);
-    }
-
-    #[test]
-    fn what_is_kept_can_be_recalled_too() {
-        let mut leases = none();
-        leases.granted(grant(INO, Lease::Write, 1));
-        leases.recall(INO, Some(Lease::Read), stamp(1));
-        assert_eq!(leases.returned(INO), Some((stamp(1), Some(Lease::Read))));
-        assert!(leases.has(INO, Lease::Read, seconds(0)));
-        assert!(!leases.has(INO, Lease::Write, seconds(0)));
-        assert_eq!(leases.recall(INO, None, stamp(1)), Recalled::GiveBack);
-    }
-
-    #[test]
-    fn a_recall_that_overtakes_its_grant_voids_it() {
-        let mut leases = none();
-        assert_eq!(leases.recall(INO, None, stamp(4)), Recalled::NotHeld);
-        assert!(!leases.granted(grant(INO, Lease::Read, 4)));
-        assert!(!leases.granted(grant(INO, Lease::Read, 3)));
-        assert!(!leases.has(INO, Lease::Read, seconds(0)));
-        assert!(leases.granted(grant(INO, Lease::Read, 5)), "a later one counts");
-        assert_eq!(
-            leases.recall(INO, None, stamp(4)),
-            Recalled::NotHeld,
-            "and is not meant by an old recall"
-        );
-        assert!(leases.has(INO, Lease::Read, seconds(0)));
-    }
-
-    #[test]
-    fn an_answer_that_a_later_grant_overtook_is_not_kept() {
-        let mut leases = none();
-        assert_eq!(leases.recall(INO, None, stamp(4)), Recalled::NotHeld);
-        assert!(leases.granted(grant(INO, Lease::Read, 6)));
-        assert!(!leases.granted(grant(INO, Lease::Read, 4)), "somebody may have changed it since");
-        assert!(leases.granted(grant(INO, Lease::Read, 6)), "said again");
-        assert_eq!(leases.stamp(INO), Some(stamp(6)));
-    }
-
-    #[test]
-    fn a_recall_of_a_later_grant_takes_the_earlier_one_along() {
-        let mut leases = none();
-        leases.granted(grant(INO, Lease::Write, 1));
-        assert_eq!(
-            leases.recall(INO, None, stamp(2)),
-            Recalled::GiveBack,
-            "what was kept back under it is to be sent"
-        );
-        assert!(!leases.has(INO, Lease::Read, seconds(0)));
-        assert!(!leases.granted(grant(INO, Lease::Write, 2)));
-        assert_eq!(leases.returned(INO), Some((stamp(2), None)));
-        assert!(!leases.granted(grant(INO, Lease::Write, 2)));
-    }
-
-    #[test]
-    fn only_what_was_given_again_survives_a_takeover() {
-        let mut leases = none();
-        leases.granted(grant(INO, Lease::Read, 1));
-        leases.granted(grant(Ino(6), Lease::Write, 2));
-        leases.recall(Ino(6), None, stamp(2));
-        assert_eq!(leases.to_reclaim(Epoch(2)), [(INO, Lease::Read), (Ino(6), Lease::Write)]);
-        assert!(!leases.granted(grant(Ino(8), Lease::Read, 4)), "the new owner was not told of it");
-        let again = Grant { ino: INO, lease: Lease::Read, stamp: Stamp { epoch: Epoch(2), number: 1 } };
-        leases.reclaimed(Epoch(2), &[again]);
-        assert!(leases.has(INO, Lease::Read, seconds(0)));
-        assert!(!leases.has(Ino(6), Lease::Read, seconds(0)));
-        assert!(!leases.granted(grant(Ino(6), Lease::Read, 9)), "an answer of the former owner");
-        assert_eq!(leases.recall(INO, None, stamp(9)), Recalled::NotHeld, "and its recall");
-    }
-
-    #[test]
-    fn a_recall_that_overtakes_the_answer_to_a_reclaim_counts() {
-        let of_two = |number| Stamp { epoch: Epoch(2), number };
-        let mut leases = none();
-        leases.granted(grant(INO, Lease::Write, 1));
-        leases.granted(grant(Ino(6), Lease::Write, 2));
-        assert_eq!(leases.recall(INO, None, of_two(1)), Recalled::GiveBack);
-        assert_eq!(leases.returned(INO), Some((of_two(1), None)));
-        assert_eq!(leases.recall(Ino(6), None, of_two(2)), Recalled::GiveBack);
-        let given = [INO, Ino(6)].into_iter().zip(1..);
-        let given: Vec<Grant> =
-            given.map(|(ino, number)| Grant { ino, lease: Lease::Write, stamp: of_two(number) }).collect();
-        leases.reclaimed(Epoch(2), &given);
-        assert!(!leases.has(INO, Lease::Read, seconds(0)), "it was returned");
-        assert!(!leases.has(Ino(6), Lease::Read, seconds(0)), "it is being given back");
-        assert_eq!(leases.returned(Ino(6)), Some((of_two(2), None)));
-    }
-}
+mod tests;

@@ -5,16 +5,25 @@ use std::collections::BTreeMap;
 use forebay_cluster::{Claim, Fence, SessionId, SlotNumber};
 use forebay_types::Ino;
 
+use crate::messages::Name;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
     Value(Ino),
+    Name(Name),
+    /// An object that a file's bytes are in.
+    Object(u64),
+    Lock(Ino),
+    /// The next run of inode numbers.
+    Runs,
     Session(SessionId),
     Slot(SessionId, SlotNumber),
     WriteLease(SessionId, Ino),
 }
 
-/// What a row has: a register's value; the client of a session; number and answer of a slot.
-pub type Value = (u64, u64);
+/// What a row has: a value and whether it is a directory; what a name stands for; the inode of an object; the session of a lock; the client of a session;
+/// number, answer and what went by the way of a slot.
+pub type Value = [u64; 3];
 
 #[derive(Clone, Debug, Default)]
 pub struct Rows {

@@ -30,6 +30,28 @@ pub enum Planted {
     NoGrace,
     /// Leases to write are in no row.
     NoWriteRow,
+    /// The kernel keeps that a name is not there when the lease on the directory is returned.
+    StaleNegative,
+    /// What was done ahead is told in another order.
+    OutOfOrder,
+    /// A lease is returned before what was done ahead under it is told.
+    ReturnBeforeTold,
+    /// What was done ahead and lost with a session is told in the next one, but for its beginning.
+    KeepsPartOfQueue,
+    /// What depends on a step that the owner refused is told all the same.
+    GoesOnAfterRefusal,
+    /// A change of names at the owner does not wait for what was done ahead elsewhere.
+    OvertakesQueue,
+    /// A file is moved before its bytes are stored.
+    MovesBeforeData,
+    /// fsync does not wait for what was done ahead.
+    SyncsTooEarly,
+    /// A commit names an object of which the store has not said that it has it.
+    CommitBeforeStored,
+    /// What the owner tells of a file counts more than what was written to it and is not told.
+    OldOverNew,
+    /// Locks are in no row.
+    NoLockRow,
 }
 
 impl Planted {
@@ -44,6 +66,17 @@ impl Planted {
         Planted::KeepsTooLong,
         Planted::NoGrace,
         Planted::NoWriteRow,
+        Planted::StaleNegative,
+        Planted::OutOfOrder,
+        Planted::ReturnBeforeTold,
+        Planted::KeepsPartOfQueue,
+        Planted::GoesOnAfterRefusal,
+        Planted::OvertakesQueue,
+        Planted::MovesBeforeData,
+        Planted::SyncsTooEarly,
+        Planted::CommitBeforeStored,
+        Planted::OldOverNew,
+        Planted::NoLockRow,
     ];
 }
 
@@ -58,6 +91,8 @@ pub enum Fault {
     Cut(Node, Node, u64),
     /// A process reaches nobody for this long.
     Isolate(Node, u64),
+    /// A server reaches everybody but the engine for this long.
+    NoEngine(Node, u64),
     /// The engine takes and gives nothing for this long.
     EngineAway(u64),
     /// A server stops in order.
@@ -70,7 +105,7 @@ impl Fault {
         let client = Node::Client(rng.random_range(0..CLIENTS));
         let either = if rng.random_bool(0.5) { server } else { client };
         let long = rng.random_range(200 * MILLISECOND..16 * SECOND);
-        match rng.random_range(0..12) {
+        match rng.random_range(0..14) {
             0 | 1 => Fault::Crash(server),
             2 => Fault::Crash(client),
             3 | 4 => Fault::Pause(server, long / 2),
@@ -78,6 +113,7 @@ impl Fault {
             7 => Fault::Cut(client, server, long),
             8 | 9 => Fault::Isolate(either, long),
             10 => Fault::EngineAway(long / 4),
+            11 | 12 => Fault::NoEngine(server, long),
             _ => Fault::Stop(rng.random_range(0..SERVERS)),
         }
     }

@@ -2,10 +2,11 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 
 use forebay_cluster::{Moment, SessionId, Terms};
+use forebay_types::Ino;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
@@ -14,17 +15,26 @@ use crate::{
     faults::{Fault, Planted},
     history::History,
     messages::{Message, Node},
+    process::Process,
     server::Server,
 };
+
+pub use crate::process::Context;
 
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
 pub const SERVERS: usize = 2;
 pub const CLIENTS: usize = 3;
 pub const REGISTERS: usize = 3;
+/// Directories that are always there.
+pub const ROOTS: [Ino; 2] = [Ino(11), Ino(12)];
+/// Inode numbers of a run.
+pub const RUN: u64 = 16;
 /// How long faults happen, and how long after that everybody has to get on again.
 const FAULTY: u64 = 60 * SECOND;
 const CALM: u64 = 45 * SECOND;
+/// When applications begin nothing more, so that what they did is told.
+pub const LAST_BEGIN: u64 = FAULTY + CALM - 8 * SECOND;
 const TICK: u64 = 50 * MILLISECOND;
 
 pub fn terms() -> Terms {
@@ -42,34 +52,9 @@ enum Event {
     Message { from: Node, to: Node, life: u64, message: Message },
     Reach { server: usize, life: u64, call: Call },
     Answer { server: usize, life: u64, reply: Reply },
+    Put { client: usize, life: u64, object: u64 },
+    IsPut { client: usize, life: u64, object: u64 },
     Fault,
-}
-
-/// What a process does.
-pub struct Context<'a> {
-    /// The process's own clock.
-    pub clock: Moment,
-    /// The world's time.
-    pub now: u64,
-    pub rng: &'a mut StdRng,
-    pub history: &'a mut History,
-    pub planted: Option<Planted>,
-    sends: Vec<(Node, Message)>,
-    calls: Vec<Call>,
-}
-
-impl Context<'_> {
-    pub fn send(&mut self, to: Node, message: Message) {
-        self.sends.push((to, message));
-    }
-
-    pub fn call(&mut self, call: Call) {
-        self.calls.push(call);
-    }
-
-    pub fn planted(&self, mistake: Planted) -> bool {
-        self.planted == Some(mistake)
-    }
 }
 
 /// A process's clock and what is wrong with the process.
@@ -82,6 +67,8 @@ struct Condition {
     life: u64,
     paused_until: u64,
     isolated_until: u64,
+    /// Until then it reaches everybody but the engine.
+    no_engine_until: u64,
 }
 
 pub struct World {
@@ -95,6 +82,7 @@ pub struct World {
     next_event: u64,
     engine: Rows,
     engine_away_until: u64,
+    store: BTreeSet<u64>,
     servers: Vec<Server>,
     clients: Vec<Client>,
     conditions: BTreeMap<Node, Condition>,
@@ -110,7 +98,17 @@ impl World {
             .map(|node| {
                 let offset = rng.random_range(0..1000 * SECOND);
                 let rate = rng.random_range(956..=1044);
-                (*node, Condition { offset, rate, life: 0, paused_until: 0, isolated_until: 0 })
+                (
+                    *node,
+                    Condition {
+                        offset,
+                        rate,
+                        life: 0,
+                        paused_until: 0,
+                        isolated_until: 0,
+                        no_engine_until: 0,
+                    },
+                )
             })
             .collect();
         let mut world = World {
@@ -124,6 +122,7 @@ impl World {
             next_event: 0,
             engine: Rows::default(),
             engine_away_until: 0,
+            store: BTreeSet::new(),
             servers: (0..SERVERS).map(|at| Server::new(at, 0)).collect(),
             clients: (0..CLIENTS).map(|at| Client::new(at, 0)).collect(),
             conditions,
@@ -137,7 +136,7 @@ impl World {
     }
 
     /// # Errors
-    /// Who does not get on after the faults.
+    /// What was seen to be wrong, or who does not get on after the faults.
     pub fn run(&mut self) -> Result<(), String> {
         while let Some(Reverse((time, id))) = self.queue.pop() {
             if time > FAULTY + CALM {
@@ -147,9 +146,12 @@ impl World {
             if let Some(event) = self.events.remove(&id) {
                 self.happen(event);
             }
+            if let Some(found) = self.history.found() {
+                return Err(found.clone());
+            }
         }
         for client in &self.clients {
-            if client.last_done() < FAULTY + CALM - 10 * SECOND {
+            if client.waits_since(self.now) + 18 * SECOND < FAULTY + CALM {
                 return Err(format!("client {} is stuck: {client:?}", client.at));
             }
         }
@@ -192,6 +194,12 @@ impl World {
                     self.act(node, |process, context| process.answered(reply, context));
                 }
             }
+            Event::Put { client, life, object } => self.put(client, life, object),
+            Event::IsPut { client, life, object } => {
+                if self.conditions[&Node::Client(client)].life == life {
+                    self.act(Node::Client(client), |process, context| process.stored(object, context));
+                }
+            }
             Event::Fault if self.now < FAULTY => {
                 let fault = Fault::draw(&mut self.rng);
                 self.go_wrong(fault);
@@ -219,13 +227,43 @@ impl World {
     }
 
     fn reach(&mut self, server: usize, life: u64, call: Call) {
-        if self.engine_away_until > self.now || self.is_isolated(Node::Server(server)) {
+        let node = Node::Server(server);
+        let away = self.engine_away_until.max(self.conditions[&node].no_engine_until);
+        if away > self.now || self.is_isolated(node) {
             return;
         }
         let reply = self.engine.call(call, self.planted != Some(Planted::NoFence));
         if !self.rng.random_bool(0.03) {
             let delay = self.delay();
             self.at(delay, Event::Answer { server, life, reply });
+        }
+    }
+
+    /// The store: what it is asked, and that it has done it, gets lost. An object that is there stays as it is.
+    fn put(&mut self, client: usize, life: u64, object: u64) {
+        if self.rng.random_bool(0.1) || self.is_isolated(Node::Client(client)) {
+            return;
+        }
+        self.store.insert(object);
+        if !self.rng.random_bool(0.15) {
+            let condition = self.conditions[&Node::Client(client)];
+            let delay = self.delay() + condition.paused_until.saturating_sub(self.now);
+            self.at(delay, Event::IsPut { client, life, object });
+        }
+    }
+
+    /// No lock is held by two clients whose sessions last by their own clocks.
+    fn check_locks(&mut self) {
+        let mut holders: BTreeMap<Ino, usize> = BTreeMap::new();
+        for client in &self.clients {
+            let condition = self.conditions[&Node::Client(client.at)];
+            let clock = Moment(condition.offset + self.now / 1000 * condition.rate);
+            for ino in client.locks(clock) {
+                if let Some(other) = holders.insert(ino, client.at) {
+                    let found = format!("clients {other} and {} have the lock on {ino:?}", client.at);
+                    self.history.finds(found);
+                }
+            }
         }
     }
 
@@ -255,6 +293,9 @@ impl World {
                 self.conditions.get_mut(&node).expect("every node has one").isolated_until = now + long;
             }
             Fault::Cut(one, other, long) => self.cuts.push((one, other, now + long)),
+            Fault::NoEngine(node, long) => {
+                self.conditions.get_mut(&node).expect("every node has one").no_engine_until = now + long;
+            }
             Fault::EngineAway(long) => self.engine_away_until = now + long,
             Fault::Stop(at) => self.act(Node::Server(at), |process, context| process.stop(context)),
         }
@@ -289,8 +330,10 @@ impl World {
                 rng: &mut self.rng,
                 history: &mut self.history,
                 planted: self.planted,
+                stored: &self.store,
                 sends: Vec::new(),
                 calls: Vec::new(),
+                puts: Vec::new(),
             },
         }
     }
@@ -305,6 +348,7 @@ impl World {
         };
         what(process, context);
         let (sends, calls) = (std::mem::take(&mut context.sends), std::mem::take(&mut context.calls));
+        let puts = std::mem::take(&mut context.puts);
         for (to, message) in sends {
             // Lost, and twice.
             let copies = [0, 1, 1, 2]
@@ -320,6 +364,13 @@ impl World {
             let (delay, life) = (self.delay(), self.conditions[&node].life);
             self.at(delay, Event::Reach { server, life, call });
         }
+        if let Node::Client(client) = node {
+            for object in puts {
+                let (delay, life) = (self.delay(), self.conditions[&node].life);
+                self.at(delay, Event::Put { client, life, object });
+            }
+            self.check_locks();
+        }
     }
 }
 
@@ -332,38 +383,5 @@ struct Borrowed<'a> {
 impl<'a> Borrowed<'a> {
     fn split(&mut self) -> (&mut Vec<Client>, &mut Context<'a>) {
         (self.clients, &mut self.context)
-    }
-}
-
-enum Process<'a> {
-    Server(&'a mut Server),
-    Client(&'a mut Client),
-}
-
-impl Process<'_> {
-    fn tick(self, context: &mut Context<'_>) {
-        match self {
-            Process::Server(server) => server.tick(context),
-            Process::Client(client) => client.tick(context),
-        }
-    }
-
-    fn message(self, from: Node, message: Message, context: &mut Context<'_>) {
-        match self {
-            Process::Server(server) => server.message(from, message, context),
-            Process::Client(client) => client.message(from, message, context),
-        }
-    }
-
-    fn answered(self, reply: Reply, context: &mut Context<'_>) {
-        if let Process::Server(server) = self {
-            server.answered(reply, context);
-        }
-    }
-
-    fn stop(self, context: &mut Context<'_>) {
-        if let Process::Server(server) = self {
-            server.stop(context);
-        }
     }
 }

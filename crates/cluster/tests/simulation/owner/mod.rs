@@ -1,43 +1,46 @@
-//! An owner: registers in memory, ahead of the engine by what is not committed yet.
+//! An owner: what is in memory, ahead of the engine by what is not committed yet; sessions, leases, locks, numbers.
 
-use std::collections::{BTreeMap, VecDeque};
+mod perform;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forebay_cluster::{
-    Access, Arrival, Effect, Lease, LeaseTable, Need, Ownership, RequestId, SessionError, SessionId,
-    Sessions, SlotNumber,
+    Access, Arrival, Effect, Grant, Lease, LeaseTable, Need, Ownership, RequestId, SessionError, SessionId,
+    Sessions,
 };
 use forebay_types::{Epoch, Ino};
 
 use crate::{
-    engine::{Key, Rows, Value},
+    engine::{Key, Rows},
     faults::Planted,
-    messages::{Message, Op},
+    messages::{GONE, Message, Op, Request},
     world::{Context, SECOND, client_of, terms},
 };
+pub use perform::Wrong;
+use tree::{Change, Tree};
 
-/// A row put or deleted.
-pub type Change = (Key, Option<Value>);
+/// What a slot answered: a value, what went by the way, and the record with it.
+type Answered = (u64, Ino, u64);
 
-/// What was asked.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    session: SessionId,
-    tag: u64,
-    sent: u64,
-    slot: Option<(SlotNumber, u64)>,
-    op: Op,
-    wish: Option<Lease>,
-}
+/// The first run of inode numbers.
+const FIRST_RUN: u64 = 4;
 
 #[derive(Debug)]
 pub struct Owner {
     epoch: Epoch,
-    values: BTreeMap<Ino, u64>,
-    /// The last record that changed a register.
+    tree: Tree,
+    /// The last record that changed an inode.
     changed: BTreeMap<Ino, u64>,
-    sessions: Sessions<(u64, u64)>,
+    locks: BTreeMap<Ino, SessionId>,
+    objects: BTreeSet<u64>,
+    /// The next run of inode numbers, those that sessions were given, and what a former owner may have given.
+    next_run: u64,
+    given: BTreeMap<SessionId, BTreeSet<u64>>,
+    former: (BTreeSet<SessionId>, u64),
+    sessions: Sessions<Answered>,
     table: LeaseTable,
-    requests: BTreeMap<RequestId, Request>,
+    requests: BTreeMap<RequestId, (Request, Vec<Need>)>,
     /// Requests to look something up that wait until that may be told.
     late: VecDeque<RequestId>,
     next_request: u64,
@@ -59,7 +62,7 @@ pub struct Owner {
 impl Owner {
     pub fn load(epoch: Epoch, rows: &Rows, context: &mut Context<'_>) -> Owner {
         let mut sessions = Sessions::new(terms());
-        let (mut values, mut writes) = (BTreeMap::new(), Vec::new());
+        let (mut locks, mut writes) = (BTreeMap::new(), Vec::new());
         for key in rows.rows.keys() {
             if let Key::Session(id) = key {
                 sessions.begin(*id, epoch, context.clock);
@@ -67,12 +70,16 @@ impl Owner {
         }
         for (key, value) in &rows.rows {
             match key {
-                Key::Value(ino) => drop(values.insert(*ino, value.0)),
-                Key::Slot(id, slot) => sessions.restore(*id, *slot, value.0, (value.1, 0)),
+                Key::Slot(id, slot) => sessions.restore(*id, *slot, value[0], (value[1], Ino(value[2]), 0)),
                 Key::WriteLease(id, ino) => writes.push((*id, *ino)),
-                Key::Session(_) => {}
+                Key::Lock(ino) => {
+                    locks.insert(*ino, SessionId(u128::from(value[0]) << 64 | u128::from(value[1])));
+                }
+                _ => {}
             }
         }
+        let next_run = rows.rows.get(&Key::Runs).map_or(FIRST_RUN, |row| row[0]);
+        let former = (sessions.all().into_iter().collect(), next_run);
         let table = if context.planted(Planted::NoGrace) {
             LeaseTable::taken_over(epoch, &[], &writes)
         } else {
@@ -80,8 +87,17 @@ impl Owner {
         };
         Owner {
             epoch,
-            values,
+            tree: Tree::load(rows),
             changed: BTreeMap::new(),
+            locks,
+            objects: rows
+                .rows
+                .keys()
+                .filter_map(|key| if let Key::Object(it) = key { Some(*it) } else { None })
+                .collect(),
+            next_run,
+            given: BTreeMap::new(),
+            former,
             sessions,
             table,
             requests: BTreeMap::new(),
@@ -123,6 +139,7 @@ impl Owner {
         let ended: Vec<SessionId> =
             self.ending.extract_if(.., |end| end.0 <= upto).map(|end| end.1).collect();
         for session in ended {
+            self.locks.retain(|_, holder| *holder != session);
             let effects = self.table.end(session);
             self.carry_out(effects, ownership, context);
         }
@@ -145,9 +162,14 @@ impl Owner {
     }
 
     fn end(&mut self, session: SessionId) {
+        let slots = self.sessions.slots(session).into_iter();
+        let mut rows: Vec<Change> = slots.map(|slot| (Key::Slot(session, slot), None)).collect();
         self.sessions.end(session);
-        let mut rows = vec![(Key::Session(session), None)];
-        rows.extend((0..8).map(|slot| (Key::Slot(session, SlotNumber(slot)), None)));
+        self.given.remove(&session);
+        self.former.0.remove(&session);
+        rows.push((Key::Session(session), None));
+        let locks = self.locks.iter().filter(|(_, holder)| **holder == session);
+        rows.extend(locks.map(|(ino, _)| (Key::Lock(*ino), None)));
         let leases = self.table.leases_of(session).into_iter();
         rows.extend(leases.map(|grant| (Key::WriteLease(session, grant.ino), None)));
         let record = self.record(rows);
@@ -164,15 +186,14 @@ impl Owner {
             Message::Begin { session, sent } => {
                 if !self.sessions.lives(session) && !self.ending.iter().any(|end| end.1 == session) {
                     self.sessions.begin(session, self.epoch, now);
-                    self.record([(Key::Session(session), Some((0, 0)))]);
+                    self.record([(Key::Session(session), Some([0; 3]))]);
                 }
                 self.answer(self.last, session, Message::Begun { session, epoch: self.epoch, sent }, context);
             }
             Message::Renew { session, sent } if self.heard(session, context) => {
                 context.send(client_of(session), Message::Renewed { session, sent });
             }
-            Message::Request { session, tag, sent, slot, op, wish } if self.heard(session, context) => {
-                let request = Request { session, tag, sent, slot, op, wish };
+            Message::Request(request) if self.heard(request.session, context) => {
                 self.request(request, ownership, context);
             }
             Message::Return { session, ino, stamp, kept } if self.sessions.lives(session) => {
@@ -216,8 +237,8 @@ impl Owner {
             match self.sessions.arrive(session, slot, number, context.clock) {
                 Ok(Arrival::New) => {}
                 Ok(Arrival::UnderWay) => return,
-                Ok(Arrival::Repeated((value, record))) => {
-                    let again = Message::Answer { session, tag, sent, value, grants: Vec::new() };
+                Ok(Arrival::Repeated((value, also, record))) => {
+                    let again = Message::Answer { session, tag, sent, value, also, grants: Vec::new() };
                     self.answer(record, session, again, context);
                     return;
                 }
@@ -231,15 +252,25 @@ impl Owner {
         }
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        self.requests.insert(id, request);
-        let writes = request.op.changes() || request.wish == Some(Lease::Write);
-        let access = if writes { Access::Write } else { Access::Read };
-        let needs: Vec<Need> = request.op.inos().into_iter().map(|ino| Need { ino, access }).collect();
+        let needs = self.needs(&request);
         let effects = self.table.arrive(id, session, &needs);
+        self.requests.insert(id, (request, needs));
         if context.planted(Planted::NoRecall) && !effects.contains(&Effect::Run(id)) {
             self.run(id, ownership, context);
         }
         self.carry_out(effects, ownership, context);
+    }
+
+    /// What a request needs as names are now.
+    fn needs(&self, request: &Request) -> Vec<Need> {
+        let mut needs = match request.op {
+            Op::Ahead => self.tree.needs_of_steps(&request.steps),
+            op => self.tree.needs(op),
+        };
+        if request.wish == Some(Lease::Write) && !request.op.changes() {
+            needs.iter_mut().for_each(|need| need.access = Access::Write);
+        }
+        needs
     }
 
     /// Records the rows of leases to write that have changed.
@@ -249,7 +280,7 @@ impl Owner {
             return;
         }
         let row =
-            |(session, ino, given): (_, _, bool)| (Key::WriteLease(session, ino), given.then_some((0, 0)));
+            |(session, ino, given): (_, _, bool)| (Key::WriteLease(session, ino), given.then_some([0; 3]));
         self.leases_in = self.record(changes.into_iter().map(row));
     }
 
@@ -267,63 +298,61 @@ impl Owner {
 
     fn run(&mut self, id: RequestId, ownership: &mut Ownership, context: &mut Context<'_>) {
         let may = ownership.may_look_up(context.clock) || context.planted(Planted::ServesTooLong);
-        let Some(request) = self.requests.get(&id).copied() else { return };
+        let Some((request, declared)) = self.requests.get(&id).cloned() else { return };
         if !request.op.changes() && !may {
             self.late.push_back(id);
             return;
         }
+        // Names may have come to stand for other inodes while it waited. From here on they cannot.
+        let needs = self.needs(&request);
+        let covers = |need: &Need| declared.iter().any(|it| it.ino == need.ino && it.access >= need.access);
+        if !needs.iter().all(covers) && !context.planted(Planted::NoRecall) {
+            self.requests.insert(id, (request, needs.clone()));
+            let effects = self.table.again(id, &needs);
+            self.carry_out(effects, ownership, context);
+            return;
+        }
         self.requests.remove(&id);
-        let Request { session, tag, sent, slot, op, wish } = request;
+        self.finish(id, &request, &needs, ownership, context);
+    }
+
+    /// Carries a request out, and answers it once everything is committed that it has changed or seen.
+    fn finish(
+        &mut self,
+        id: RequestId,
+        request: &Request,
+        needs: &[Need],
+        ownership: &mut Ownership,
+        context: &mut Context<'_>,
+    ) {
+        let Request { session, tag, sent, wish, .. } = *request;
         let lives = self.sessions.lives(session);
-        let (mut wait_for, value) =
-            if lives { self.carry_out_op(op, slot, session, context) } else { (0, 0) };
-        let wishes: Vec<(Ino, Lease)> = match wish {
-            Some(lease) if lives => op.inos().into_iter().map(|ino| (ino, lease)).collect(),
-            _ => Vec::new(),
+        let seen = needs.iter().filter_map(|need| self.changed.get(&need.ino)).copied().max().unwrap_or(0);
+        let (mut wait_for, value, also, made) = match lives {
+            true => self.perform(request, context),
+            false => (0, 0, Ino(0), Vec::new()),
         };
-        let (grants, effects) = self.table.done(id, &wishes);
+        wait_for = wait_for.max(seen);
+        let mut wishes: Vec<(Ino, Lease)> = Vec::new();
+        if let Some(lease) = wish.filter(|_| lives && value != GONE) {
+            let named = request.op.names().into_iter().filter_map(|name| self.tree.named(name));
+            let inos: BTreeSet<Ino> = request.op.inos().into_iter().chain(named).collect();
+            let there = inos.into_iter().filter(|ino| self.tree.value(*ino) != GONE);
+            wishes.extend(there.map(|ino| (ino, lease)));
+        }
+        let mut grants: Vec<Grant> = made.into_iter().map(|ino| self.table.made(session, ino)).collect();
+        let (wished, effects) = self.table.done(id, &wishes);
+        grants.extend(wished);
         self.record_leases(context);
         // Also one that was given already: its row may be on its way.
         if grants.iter().any(|grant| grant.lease == Lease::Write) {
             wait_for = wait_for.max(self.leases_in);
         }
         if lives {
-            self.answer(wait_for, session, Message::Answer { session, tag, sent, value, grants }, context);
+            let answer = Message::Answer { session, tag, sent, value, also, grants };
+            self.answer(wait_for, session, answer, context);
         }
         self.carry_out(effects, ownership, context);
-    }
-
-    /// Returns the record that the answer waits for, and the value.
-    fn carry_out_op(
-        &mut self,
-        op: Op,
-        slot: Option<(SlotNumber, u64)>,
-        session: SessionId,
-        context: &mut Context<'_>,
-    ) -> (u64, u64) {
-        let read = |owner: &Owner, ino: Ino| owner.values.get(&ino).copied().unwrap_or(0);
-        let (value, changes): (u64, Vec<(Ino, u64)>) = match op {
-            Op::Read(ino) => {
-                let seen = self.changed.get(&ino).copied().unwrap_or(0);
-                return (seen, read(self, ino));
-            }
-            Op::Write(ino, value) => (0, vec![(ino, value)]),
-            Op::Move(from, to) => (read(self, from), vec![(from, 0), (to, read(self, from))]),
-        };
-        let mut rows: Vec<_> =
-            changes.iter().map(|(ino, value)| (Key::Value(*ino), Some((*value, 0)))).collect();
-        if let Some((slot, number)) = slot.filter(|_| !context.planted(Planted::NoRetryRow)) {
-            rows.push((Key::Slot(session, slot), Some((number, value))));
-        }
-        let record = self.record(rows);
-        for (ino, value) in changes {
-            self.values.insert(ino, value);
-            self.changed.insert(ino, record);
-        }
-        if let Some((slot, _)) = slot {
-            self.sessions.answered(session, slot, (value, record));
-        }
-        (record, value)
     }
 
     /// Sends an answer once a record is committed.
