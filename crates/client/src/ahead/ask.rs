@@ -7,7 +7,11 @@ use forebay_protocol::{Answer, Operation, Response, Step};
 use forebay_types::Ino;
 use parking_lot::MutexGuard;
 
-use super::{Begun, Shared, passing::Passing, state::State};
+use super::{
+    Begun, Shared,
+    passing::{Passing, Seen, is_making_directory},
+    state::State,
+};
 use crate::error::ClientError;
 
 impl Shared {
@@ -113,16 +117,20 @@ impl Shared {
         let busy = if operation.changes() { concerned.clone() } else { Vec::new() };
         // What is changed at the owner is not changed here meanwhile.
         state.make_busy(&busy);
-        // What leaves a delegated directory leaves it after all that was done before.
-        let whole = matches!(operation, Operation::Rename { .. } | Operation::Link(..));
+        let makes_directory = is_making_directory(operation);
+        state.making += u32::from(makes_directory);
+        // What leaves a delegated directory leaves it after all that was done before. What a name stands for that is not known here may be anything that was
+        // changed here.
+        let whole = matches!(operation, Operation::Rename { .. } | Operation::Link(..))
+            || state.table.is_vague(operation);
         let until = if whole { state.queue.last() } else { state.queue.until(&concerned) };
         let session = state.session;
         while !state.queue.is_told(until) && state.session == session && !state.closed {
             self.changed.wait(&mut state);
         }
-        let last = state.queue.last();
+        let seen = Seen { last: state.queue.last(), passed: state.passed };
         drop(state);
-        Begun::There(Passing::new(Arc::clone(self), busy, last))
+        Begun::There(Passing::new(Arc::clone(self), busy, seen, makes_directory))
     }
 
     /// Waits until everything up to a number is told or lost.

@@ -63,7 +63,6 @@ impl Shared {
     /// A directory and its names; `None` where it is not to be had.
     fn read(&self, session: u64, directory: Ino) -> Result<Option<Known>, ClientError> {
         let asked = self.under.ask_in(session, Operation::Inode(directory), Some(Lease::Write))?;
-        self.leases.granted(session, &asked.grants);
         let Answer::Inode(inode) = asked.answer else { return Ok(None) };
         if inode.directory.is_none() || self.leases.to_write(session, directory).is_none() {
             return Ok(None);

@@ -41,9 +41,6 @@ pub trait Leases: Send + Sync {
     /// ([`forebay_cluster::HeldLeases::made`]).
     fn made(&self, session: u64, ino: Ino) -> Option<Grant>;
 
-    /// These came from the owner, in the session with this number, with an answer that is told nowhere else.
-    fn granted(&self, session: u64, grants: &[Grant]);
-
     /// What was told of these inodes has not taken place: nothing of it is to be told from memory any more.
     fn wrong(&self, inos: &[Ino]);
 }
@@ -99,7 +96,7 @@ struct Shared {
 
 impl Ahead {
     /// Stands in front of `under`, which must not give up while its session lives: what was sent once has an unknown outcome, and what comes after it
-    /// depends on that.
+    /// depends on that. `leases` knows of the leases that come with an answer of `under` when that returns it, and no recall of one of them that came earlier is forgotten.
     ///
     /// # Errors
     /// When there can be no thread.

@@ -39,15 +39,11 @@ impl Shared {
 
     /// Takes in what became of the first operations of the queue. Returns the inodes of which something is not as it was told.
     fn shipped(&self, session: u64, count: usize, asked: Result<Response, ClientError>) -> Vec<Ino> {
-        let asked = asked.and_then(|Response { answer, grants }| match answer {
-            Answer::Ahead(failed) => Ok((failed, grants)),
+        let asked = asked.and_then(|response| match response.answer {
+            Answer::Ahead(failed) => Ok(failed),
             Answer::Failed(failure) => Err(ClientError::Failed(failure)),
             other => Err(ClientError::Unexpected(format!("{other:?}"))),
         });
-        if let Ok((_, grants)) = &asked {
-            // Before anybody who waits for it goes on: a recall may be next.
-            self.leases.granted(session, grants);
-        }
         let mut state = self.state.lock();
         self.see_session(&mut state);
         if state.session != session {
@@ -55,7 +51,7 @@ impl Shared {
             return Vec::new();
         }
         let failed = match asked {
-            Ok((failed, _)) => failed,
+            Ok(failed) => failed,
             Err(error) => {
                 tracing::error!(%error, "what was done ahead of the owner is lost");
                 return state.lose(&error);

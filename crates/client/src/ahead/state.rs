@@ -1,5 +1,5 @@
 use forebay_types::Ino;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{numbers::Numbers, queue::Queue, table::Table};
 use crate::error::ClientError;
@@ -29,6 +29,11 @@ pub(super) struct State {
     /// Directories that are being read to be delegated, and whether they still may be.
     pub(super) learning: FxHashMap<Ino, bool>,
     makes: FxHashMap<Ino, Makes>,
+    /// How often an operation that changes something was begun or ended at the owner.
+    pub(super) passed: u64,
+    /// Directories that are being made at the owner, and what else was changed there meanwhile.
+    pub(super) making: u32,
+    pub(super) beside: FxHashSet<Ino>,
     /// What has not taken place, until somebody is told.
     pub(super) failures: FxHashMap<Ino, ClientError>,
     pub(super) failure: Option<ClientError>,
@@ -45,6 +50,9 @@ impl State {
             busy: FxHashMap::default(),
             learning: FxHashMap::default(),
             makes: FxHashMap::default(),
+            passed: 0,
+            making: 0,
+            beside: FxHashSet::default(),
             failures: FxHashMap::default(),
             failure: None,
             closed: false,
@@ -90,12 +98,25 @@ impl State {
     }
 
     pub(super) fn make_busy(&mut self, inos: &[Ino]) {
+        self.passed += u64::from(!inos.is_empty());
+        if self.making > 0 {
+            self.beside.extend(inos);
+        }
         for ino in inos {
             *self.busy.entry(*ino).or_default() += 1;
         }
     }
 
+    /// A directory was made at the owner, or nobody knows whether.
+    pub(super) fn made_one(&mut self) {
+        self.making -= 1;
+        if self.making == 0 {
+            self.beside.clear();
+        }
+    }
+
     pub(super) fn no_longer_busy(&mut self, inos: &[Ino]) {
+        self.passed += u64::from(!inos.is_empty());
         for ino in inos {
             if let Some(count) = self.busy.get_mut(ino) {
                 *count -= 1;

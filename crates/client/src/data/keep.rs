@@ -137,15 +137,17 @@ impl Contents {
         let shared = &*self.shared;
         let concerns = set.size.is_some() || set.mtime.is_some() || set.mode.is_some();
         let Some(file) = shared.files.get(ino).filter(|_| concerns) else { return Ok(()) };
-        // Bytes in the inode's row would be taken for what is under the layer after they were cut.
         let mut guard = loop {
-            let in_row = !matches!(file.state.lock().base, Base::Empty | Base::Extents);
-            shared.settle(vec![Arc::clone(&file)], set.size.is_some() && in_row)?;
             let guard = file.state.lock();
-            // While it was waited for, a batch may have taken what was open.
-            if guard.flying.is_empty() {
+            // Bytes in the inode's row would be taken for what is under the layer after they were cut.
+            let in_row = !matches!(guard.base, Base::Empty | Base::Extents);
+            let open = set.size.is_some() && in_row && guard.open.is_some();
+            // What is on its way would set the former time after this one: a recall may have sent it just now.
+            if !open && guard.flying.is_empty() {
                 break guard;
             }
+            drop(guard);
+            shared.settle(vec![Arc::clone(&file)], open)?;
         };
         let state = &mut *guard;
         state.torn &= set.size != Some(0);

@@ -20,19 +20,6 @@ impl Names {
         state.held.as_mut().filter(|_| own).map(|held| HeldLeases::made(held, ino))
     }
 
-    /// Leases came with an answer of which nothing else is kept.
-    pub(crate) fn granted(&self, number: u64, grants: &[Grant]) {
-        let mut state = self.state.lock();
-        let own = state.number == number;
-        if let Some(held) = state.held.as_mut().filter(|_| own) {
-            for grant in grants {
-                held.granted(*grant);
-            }
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
     /// What is known of these inodes, and of names in them, is not so.
     pub(crate) fn wrong(&self, inos: &[Ino]) {
         let mut state = self.state.lock();

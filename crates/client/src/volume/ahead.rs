@@ -11,11 +11,15 @@ use crate::{
     ahead::Leases,
     asks::Asks,
     error::ClientError,
-    link::{Link, Patience},
+    link::{Answered, Link, Patience},
+    names::Names,
 };
 
-/// The link without names. What was done ahead is not given up because the owner is away for long: its session decides.
-pub(crate) struct Beneath(pub(crate) Arc<Link>);
+/// The link, and who takes in the leases that come with its answers. What was done ahead is not given up because the owner is away for long: its session decides.
+pub(crate) struct Beneath {
+    pub(crate) link: Arc<Link>,
+    pub(crate) names: Arc<Names>,
+}
 
 impl Asks for Beneath {
     fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
@@ -23,7 +27,7 @@ impl Asks for Beneath {
     }
 
     fn session(&self) -> u64 {
-        self.0.number()
+        self.link.number()
     }
 
     fn ask_in(
@@ -33,7 +37,12 @@ impl Asks for Beneath {
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
         let forever = Patience::new(None, None);
-        self.0.ask(operation, wish, Some(session), (), &forever).map(|answered| answered.response)
+        // As for any other request: a recall that overtakes the answer is remembered until that has come.
+        let under = self.names.begin(&operation, wish);
+        let Answered { response, operation, number, keep } =
+            self.link.ask(operation, wish, Some(session), under, &forever)?;
+        self.names.finish(keep, &operation, &response, number, None);
+        Ok(response)
     }
 }
 
@@ -44,10 +53,6 @@ impl Leases for Reception {
 
     fn made(&self, session: u64, ino: Ino) -> Option<Grant> {
         self.names.made(session, ino)
-    }
-
-    fn granted(&self, session: u64, grants: &[Grant]) {
-        self.names.granted(session, grants);
     }
 
     fn wrong(&self, inos: &[Ino]) {

@@ -128,7 +128,8 @@ impl SharedVolume {
             delegates: settings.ahead && !settings.read_only && !rights.read_only && !rights.root_squash,
             ..AheadOptions::new(info.block_size)
         };
-        let (under, leases) = (Arc::new(Beneath(Arc::clone(&link))), Arc::clone(&reception));
+        let under = Arc::new(Beneath { link: Arc::clone(&link), names: Arc::clone(&names) });
+        let leases = Arc::clone(&reception);
         let ahead = Ahead::start(under, leases as _, Arc::new(SystemClock), ahead).map_err(failed)?;
         let desk = Arc::new(Desk { names, link, ahead, reception });
         let bytes = Contents::start(Arc::clone(&desk) as Arc<dyn Asks>, store, &info, options)?;

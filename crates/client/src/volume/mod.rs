@@ -78,7 +78,7 @@ impl SharedVolume {
     /// # Errors
     /// [`ClientError`]: some of it could not be sent, and is still kept.
     pub fn settle(&self) -> Result<(), ClientError> {
-        self.core.bytes.settle_all()
+        self.core.bytes.settle_all().and(self.core.desk.ahead.settle_all())
     }
 
     /// Sends what is kept back, and ends the session.

@@ -10,6 +10,7 @@ use forebay_vfs::VfsError;
 
 use super::{
     core::{Core, unexpected},
+    desk::Told,
     errors::failed,
 };
 use crate::names::{PAGE_MAX, inode_of};
@@ -137,9 +138,10 @@ impl Core {
 
     pub(crate) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, VfsError> {
         self.settle(&[ino])?;
-        let mut inode = self.changed(Operation::Link(ino, parent, name.to_vec()), ino)?;
-        self.bytes.overlay(&mut inode);
-        Ok(inode)
+        let commits = self.desk.names.commits();
+        let told = self.desk.told(Operation::Link(ino, parent, name.to_vec()), READ)?;
+        self.give_up();
+        self.now(&told, commits, ino)
     }
 
     pub(crate) fn remove(
@@ -158,7 +160,10 @@ impl Core {
         } else {
             Operation::Unlink(parent, name, open)
         };
-        let inode = self.changed(operation, named.unwrap_or(parent))?;
+        let mut inode = self.changed(operation, named.unwrap_or(parent))?;
+        if inode.row.kind == FileKind::Regular {
+            self.bytes.overlay(&mut inode);
+        }
         Ok(self.removed(inode, &told_open))
     }
 
@@ -193,9 +198,9 @@ impl Core {
     ) -> Result<Option<Removed>, VfsError> {
         let (moved, taken) = (self.named(from.0, from.1), self.named(to.0, to.1));
         // A name never survives without its bytes: what is moved over another file is at the owner before.
-        if let Some(moved) = moved {
-            self.settle(&[moved])?;
-        }
+        let exchanged = taken.filter(|_| mode == RenameMode::Exchange);
+        let moving: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
+        self.settle(&moving)?;
         let open = self.open_of(taken, in_use);
         let operation = Operation::Rename {
             from: from.0,
@@ -218,23 +223,32 @@ impl Core {
 
     pub(crate) fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError> {
         let prepared = self.bytes.before_set_attr(ino, set);
-        let changed = match prepared {
-            Ok(()) => self.changed(Operation::SetAttr(ino, set.clone()), ino),
-            Err(error) => Err(error.into()),
+        let commits = self.desk.names.commits();
+        let told = match prepared {
+            Ok(()) => self.desk.told(Operation::SetAttr(ino, set.clone()), READ),
+            Err(error) => Err(error),
         };
-        if let Ok(inode) = &changed {
+        if let Some(inode) = told.as_ref().ok().and_then(|told| told.answer.inode()) {
             self.bytes.after_set_attr(ino, set, inode.row.mtime);
         }
         // Also where it failed: writers are held off until then.
         self.bytes.forget(ino);
-        let mut inode = changed?;
-        if inode.row.kind == FileKind::Regular {
-            self.bytes.overlay(&mut inode);
-        }
+        let told = told?;
+        self.give_up();
+        let inode = self.now(&told, commits, ino)?;
         if set.size.is_some() {
             self.seals.written(ino, &inode.row);
         }
         Ok(inode)
+    }
+
+    /// The inode that a change was answered with, as it is now: what was kept back of it may have been committed after the answer, by a recall for instance, and
+    /// be known no more.
+    fn now(&self, told: &Told, commits: u64, ino: Ino) -> Result<Inode, VfsError> {
+        match &told.answer {
+            Answer::Inode(_) => self.told_inode(told, commits).map(Arc::unwrap_or_clone),
+            other => Err(unexpected(other, ino)),
+        }
     }
 
     pub(crate) fn set_atime(&self, ino: Ino, atime: Timespec) -> Result<(), VfsError> {

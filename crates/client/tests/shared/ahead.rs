@@ -79,3 +79,83 @@ fn unpacking_does_not_wait_for_the_owner() {
         assert_eq!(two.volume.inode(top).unwrap().directory.unwrap().entries, dirs.len() as u64);
     }
 }
+
+/// Somebody else has taken the directory, and not the file that was made in it: names lead to it by the owner, which does not know yet what was done to it here.
+#[test]
+fn what_was_done_here_is_seen_by_names_that_the_owner_tells() {
+    let world = World::new();
+    let (one, two) = (ahead(&world, "one"), ahead(&world, "two"));
+    let dir = one.volume.make(Ino::ROOT, b"d", &directory()).unwrap().ino;
+    for round in 0..5_u16 {
+        let (file_name, other) = (format!("f{round}").into_bytes(), format!("other{round}").into_bytes());
+        let ino = one.volume.make(dir, &file_name, &file()).unwrap().ino;
+        assert_eq!(one.size(ino), 0, "known here");
+        two.volume.make(dir, &other, &file()).unwrap();
+        one.wire.delay_us.store(30_000, SeqCst);
+        let mode = 0o600 + round;
+        let asked = one.asked();
+        one.volume.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+        let listed = one.volume.entries(dir, None, 100, true).unwrap();
+        assert!(listed.iter().any(|entry| entry.ino == ino));
+        assert_eq!(one.volume.inode(ino).unwrap().row.mode, mode, "after a listing");
+        assert_eq!(one.volume.lookup(dir, &file_name).unwrap().row.mode, mode, "by its name");
+        one.volume.set_attr(ino, &SetAttr { mode: Some(0o666), ..SetAttr::default() }).unwrap();
+        if round % 2 == 0 {
+            one.volume.unlink(dir, &file_name, &|_| false).unwrap();
+        }
+        one.volume.sync_all().unwrap();
+        assert!(one.asked() > asked);
+        one.wire.delay_us.store(0, SeqCst);
+        let found = two.volume.lookup(dir, &file_name);
+        match round % 2 {
+            0 => assert!(matches!(found, Err(VfsError::NotFound)), "{found:?}"),
+            _ => assert_eq!(found.unwrap().row.mode, 0o666),
+        }
+    }
+}
+
+/// What is set on a file, and what is written to it, in whatever moment a recall sends its bytes.
+#[test]
+fn what_is_set_while_others_look_stays() {
+    let world = World::new();
+    let (one, two) = (ahead(&world, "one"), ahead(&world, "two"));
+    let dir = one.volume.make(Ino::ROOT, b"d", &directory()).unwrap().ino;
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(SeqCst) {
+                for entry in two.volume.entries(dir, None, 1000, false).unwrap().iter().rev().take(2) {
+                    two.size(entry.ino);
+                }
+            }
+        });
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            (0..300).for_each(|at| set_and_write(&one, dir, at));
+        }));
+        over.store(true, SeqCst);
+        checked.unwrap();
+    });
+    for at in 0..300 {
+        let ino = two.volume.lookup(dir, &name(at)).unwrap().ino;
+        assert_eq!(two.read(ino).len(), 700, "{at}");
+        assert_eq!(two.volume.inode(ino).unwrap().row.mtime.secs, at as i64, "{at}");
+    }
+}
+
+/// Grown, cut, opened anew, and its time set at last.
+fn set_and_write(client: &Client, dir: Ino, at: usize) {
+    let set = |set: SetAttr, size: u64, ino: Ino| {
+        assert_eq!(client.volume.set_attr(ino, &set).unwrap().row.size, size, "{at}");
+        assert_eq!(client.size(ino), size, "{at}");
+    };
+    let ino = client.volume.make(dir, &name(at), &file()).unwrap().ino;
+    client.write(ino, 0, &[1; 2000]);
+    set(SetAttr { mode: Some(0o600), ..SetAttr::default() }, 2000, ino);
+    set(SetAttr { size: Some(500), ..SetAttr::default() }, 500, ino);
+    assert_eq!(client.append(ino, &[2; 100]), 500);
+    set(SetAttr { size: Some(0), ..SetAttr::default() }, 0, ino);
+    client.write(ino, 0, &[3; 700]);
+    let time = Timespec { secs: at as i64, nanos: 0 };
+    set(SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() }, 700, ino);
+    assert_eq!(client.read(ino), [3; 700], "{at}");
+}

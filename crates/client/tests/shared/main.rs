@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod ahead;
+mod bursts;
 mod coherence;
 mod faults;
 mod locking;
@@ -11,4 +12,5 @@ mod random;
 mod rooted;
 mod side_by_side;
 mod times;
+mod watched;
 mod world;

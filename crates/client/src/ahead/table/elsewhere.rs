@@ -44,6 +44,17 @@ impl Table {
         }
     }
 
+    /// Whether an operation concerns inodes that cannot be told from what is known here: those that a name stands for in a directory that is not delegated, and
+    /// those of a listing.
+    pub(in crate::ahead) fn is_vague(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Lookup(parent, name) => name == b".." || !self.is_delegated(*parent),
+            Operation::Unlink(parent, ..) | Operation::Rmdir(parent, ..) => !self.is_delegated(*parent),
+            Operation::Entries { inodes, .. } => *inodes,
+            _ => false,
+        }
+    }
+
     /// Takes in what the owner has carried out: `None` where nobody knows whether.
     pub(in crate::ahead) fn passed(&mut self, operation: &Operation, answer: Option<&Answer>) {
         if !operation.changes() || matches!(answer, Some(Answer::Failed(_))) {

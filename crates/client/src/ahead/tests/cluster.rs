@@ -192,7 +192,11 @@ impl Asks for Link {
         if let (Answer::Runs(first, _), 1..) = (&mut response.answer, from) {
             *first = from;
         }
-        self.granted(number, &response.grants);
+        let mut held = self.held.lock();
+        for grant in &response.grants {
+            held.granted(*grant);
+        }
+        drop(held);
         Ok(response)
     }
 }
@@ -260,13 +264,6 @@ impl Leases for Link {
 
     fn made(&self, _: u64, ino: Ino) -> Option<Grant> {
         Some(self.held.lock().made(ino))
-    }
-
-    fn granted(&self, _: u64, grants: &[Grant]) {
-        let mut held = self.held.lock();
-        for grant in grants {
-            held.granted(*grant);
-        }
     }
 
     fn wrong(&self, inos: &[Ino]) {
