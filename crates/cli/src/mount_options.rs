@@ -49,6 +49,8 @@ pub struct MountFlags {
     pub timeout: Option<Duration>,
     /// `local_locks`: locks of a shared volume are this machine's alone.
     pub local_locks: bool,
+    /// `ahead`: in a directory of a shared volume that nobody else works in, no change waits for the servers.
+    pub ahead: bool,
     /// `tls_ca=`, `tls_cert=`, `tls_key=`.
     pub tls_ca: Option<PathBuf>,
     /// The certificate.
@@ -192,6 +194,8 @@ impl MountFlags {
                 (self.soft, self.timeout) = (true, Some(seconds_of(name, seconds)?));
             }
             ("local_locks", None) => self.local_locks = true,
+            ("no_ahead", None) => self.ahead = false,
+            ("ahead", None) => self.ahead = true,
             ("tls_ca", Some(file)) => self.tls_ca = Some(absolute(name, file)?),
             ("tls_cert", Some(file)) => self.tls_cert = Some(absolute(name, file)?),
             ("tls_key", Some(file)) => self.tls_key = Some(absolute(name, file)?),

@@ -115,6 +115,7 @@ pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSet
             access,
             patience: flags.patience(),
             read_only: flags.read_only,
+            ahead: flags.ahead,
             cache_dir,
             cache_size: cache_size.0,
         },

@@ -22,6 +22,8 @@ pub(crate) struct SharedOptions {
     /// How long an operation waits for the servers; `None`: until they answer.
     pub(crate) patience: Option<Duration>,
     pub(crate) read_only: bool,
+    /// Whether directories that nobody else works in are worked in without waiting for the servers.
+    pub(crate) ahead: bool,
     pub(crate) cache_dir: Option<PathBuf>,
     /// Bytes.
     pub(crate) cache_size: u64,

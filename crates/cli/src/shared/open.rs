@@ -24,6 +24,7 @@ pub(crate) fn open_shared(url: &SharedUrl, options: &SharedOptions) -> Result<Op
         token: options.access.token.clone(),
         timeout: options.patience,
         read_only: options.read_only,
+        ahead: options.ahead,
         ..Settings::of(&url.volume, &host_name())
     };
     let options = ConnectOptions {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use forebay_client::Settings;
 use forebay_meta::{RenameMode, SetAttr};
 use forebay_types::Ino;
 use forebay_vfs::{Files, VfsError};
@@ -147,7 +148,9 @@ fn clients_agree_with_a_model() {
     let seeds = std::env::var("FOREBAY_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2);
     for seed in 1..=seeds {
         let world = World::new();
-        let clients = [world.client("one"), world.client("two"), world.client("three")];
+        let clients = ["one", "two", "three"].map(|name| {
+            world.client_with(Settings { names: 10_000, ahead: seed % 2 == 1, ..Settings::of("v", name) })
+        });
         let (mut model, mut draw) = (Model::default(), Draw(seed));
         for at in 0..500 {
             let client = &clients[draw.below(3) as usize];

@@ -51,8 +51,14 @@ impl Keeper for Servers {
 
 fn setup(mountpoint: PathBuf) -> SharedSetup {
     let access = Access { security: forebay_rpc::Security::Insecure, token: Some("secret".to_owned()) };
-    let options =
-        SharedOptions { access, patience: None, read_only: false, cache_dir: None, cache_size: 1 << 30 };
+    let options = SharedOptions {
+        access,
+        patience: None,
+        read_only: false,
+        ahead: true,
+        cache_dir: None,
+        cache_size: 1 << 30,
+    };
     SharedSetup {
         url: "forebay://meta1,meta2/home".parse().unwrap(),
         options,
