@@ -26,7 +26,7 @@ pub use dev::{DevArgs, DevClusterArgs, DevCommand};
 pub use meta::{
     MetaArgs, MetaCommand, MetaServerArgs, MetaStatusArgs, ServersArgs, TlsArgs, TokenArgs, TokenCommand,
     TokenCreateArgs, TokenListArgs, TokenRevokeArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs,
-    VolumeDeleteArgs, VolumeListArgs, VolumeSetArgs, VolumeShowArgs,
+    VolumeDeleteArgs, VolumeListArgs, VolumeMigrateArgs, VolumeSetArgs, VolumeShowArgs,
 };
 pub use pki::{PkiArgs, PkiCommand, PkiInitArgs, PkiIssueArgs};
 

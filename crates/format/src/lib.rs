@@ -9,6 +9,7 @@ mod cipher;
 mod codec;
 pub mod footer;
 pub mod key;
+pub mod moving_row;
 pub mod record;
 pub mod row;
 pub mod run;

@@ -68,7 +68,7 @@ fn beat(
             }
             Ok(Outcome::Unknown) => unknown = true,
             Ok(Outcome::Fenced) => match read_fence(engine) {
-                Ok(found) => match ownership.fenced(found, ticks.now()) {
+                Ok(found) => match ownership.fenced(found.for_owner(), ticks.now()) {
                     true => unknown = false,
                     false => return None,
                 },

@@ -170,6 +170,7 @@ impl VolumeOwner {
                 Ok(Outcome::Unknown) => unknown = true,
                 Ok(Outcome::Fenced) => match read_fence(engine.as_ref()) {
                     Ok(found) => {
+                        let found = found.for_owner();
                         let ours = self.core.lock().ownership.fenced(found, self.ticks.now());
                         return if ours { Fate::Committed } else { lost(unknown) };
                     }

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use forebay_cluster::{Claim, Fence, Moment, Ownership, ServerId, Terms};
 use forebay_engine::{Batch, Engine, EngineError, Outcome, settle};
-use forebay_format::{key::Key, row::Row, shared_row::FenceRow};
+use forebay_format::{key::Key, moving_row::MovingRow, row::Row, shared_row::FenceRow};
 use forebay_meta::MetaError;
+use forebay_types::Epoch;
 
 use crate::ticks::Ticks;
 
@@ -35,7 +36,8 @@ pub trait StandsBy {
     }
 }
 
-/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once it is to stand by no more.
+/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once it is to stand by no more, or where nobody may own these
+/// rows: they are on their way to another engine, or there.
 ///
 /// # Errors
 /// [`EngineError`] where the engine fails for good; while it is unreachable, it is asked again.
@@ -49,7 +51,8 @@ pub fn stand_by(
     let mut ownership = Ownership::new(server, address.to_owned(), terms);
     while !by.stopped() {
         match read_fence(engine.as_ref()) {
-            Ok(found) => {
+            Ok(Found::Closed(_)) => return Ok(None),
+            Ok(Found::Fence(found)) => {
                 let now = ticks.now();
                 by.saw(found.as_ref());
                 if let Some(claim) = ownership.saw(found, now)
@@ -105,11 +108,35 @@ pub(crate) fn may_pass(error: &EngineError) -> bool {
     )
 }
 
-pub(crate) fn read_fence(engine: &dyn Engine) -> Result<Option<Fence>, MetaError> {
-    let Some(value) = engine.get(&Key::Fence.encode())? else { return Ok(None) };
+/// What stands where an owner has its fence.
+pub(crate) enum Found {
+    /// A fence, if there ever was one.
+    Fence(Option<Fence>),
+    /// What nobody may take, since this term.
+    Closed(Epoch),
+}
+
+impl Found {
+    /// What it means for an owner: a volume that is elsewhere is another one's.
+    pub(crate) fn for_owner(self) -> Option<Fence> {
+        match self {
+            Found::Fence(fence) => fence,
+            Found::Closed(epoch) => Some(Fence { epoch, server: None, address: String::new(), beat: 0 }),
+        }
+    }
+}
+
+pub(crate) fn read_fence(engine: &dyn Engine) -> Result<Found, MetaError> {
+    let Some(value) = engine.get(&Key::Fence.encode())? else { return Ok(Found::Fence(None)) };
     let wrong = |source| MetaError::Damaged { row: "the owner's fence".to_owned(), source };
+    if MovingRow::is_meant(&value) {
+        return Ok(Found::Closed(match MovingRow::decode(&value).map_err(wrong)? {
+            MovingRow::Moved { epoch, .. } => epoch,
+            MovingRow::Incoming { .. } => Epoch(0),
+        }));
+    }
     let FenceRow { epoch, server, beat, address } = FenceRow::decode(&value).map_err(wrong)?;
-    Ok(Some(Fence { epoch, server: server.map(ServerId), address, beat }))
+    Ok(Found::Fence(Some(Fence { epoch, server: server.map(ServerId), address, beat })))
 }
 
 pub(crate) fn fence_value(fence: &Fence) -> Vec<u8> {

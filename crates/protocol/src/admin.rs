@@ -87,6 +87,56 @@ pub enum TokenRequest {
     Revoke(String),
 }
 
+/// Asks how a volume is moved to another place of engines, and may begin that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MigrateRequest {
+    /// The volume.
+    pub volume: String,
+    /// Where to, as `forebay meta --engine` takes it; `None` only asks.
+    pub to: Option<String>,
+}
+
+/// How far the move of a volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MigratePhase {
+    /// It is not moved, as far as the owner knows.
+    #[default]
+    Idle,
+    /// Rows are copied.
+    Copying,
+    /// Rows that changed meanwhile are copied.
+    CatchingUp,
+    /// Both sides are compared.
+    Comparing,
+    /// It changes over.
+    Switching,
+    /// It is over there; what was left is removed.
+    CleaningUp,
+    /// All is done.
+    Done,
+}
+
+/// How the move of a volume stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MigrateStatus {
+    /// Where its rows are now, without secrets.
+    pub place: String,
+    /// Where it is moved to, or was last; empty: nowhere.
+    pub to: String,
+    /// How far that is.
+    pub phase: MigratePhase,
+    /// Rows that were copied, and bytes of their keys and values.
+    pub rows: u64,
+    /// Those bytes.
+    pub bytes: u64,
+    /// Rows that were compared.
+    pub compared: u64,
+    /// How long requests waited, in microseconds; known once it has changed over.
+    pub pause_us: u64,
+    /// Why it failed.
+    pub failed: Option<String>,
+}
+
 /// A server of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
@@ -208,6 +258,8 @@ record!(VolumeSet { compression, limit, endpoint });
 record!(TokenInfo { id, volume, root, read_only, no_exec, root_squash, created, expires });
 record!(MemberStatus { id, address, alive, release });
 record!(OwnedStatus { name, owner, epoch, sessions, clients, waiting, batches, used });
+record!(MigrateRequest { volume, to });
+record!(MigrateStatus { place, to, phase, rows, bytes, compared, pause_us, failed });
 record!(ServerStatus { server, engine, members, volumes });
 record!(ClientStatus { name, address, heard_ms, leases });
 record!(OwnerDetail { clients, waiting, batches, commit_us, used, limit });
@@ -219,6 +271,15 @@ choice!(VolumeRequest {
     3 => Show(name),
     4 => Set(name, set),
     5 => Delete(name, objects),
+});
+choice!(MigratePhase {
+    1 => Idle,
+    2 => Copying,
+    3 => CatchingUp,
+    4 => Comparing,
+    5 => Switching,
+    6 => CleaningUp,
+    7 => Done,
 });
 choice!(TokenRequest { 1 => Create(token), 2 => List(volume), 3 => Revoke(id) });
 lists!(VolumeInfo, TokenInfo, MemberStatus, OwnedStatus, ClientStatus, VolumeStatus);

@@ -26,11 +26,13 @@ pub enum Kind {
     Status = 18,
     /// Nothing, answered by [`crate::Overview`].
     Overview = 19,
+    /// [`crate::MigrateRequest`], answered by [`crate::MigrateStatus`].
+    Migrate = 20,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -42,6 +44,7 @@ impl Kind {
         Kind::Tokens,
         Kind::Status,
         Kind::Overview,
+        Kind::Migrate,
     ];
 
     /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.

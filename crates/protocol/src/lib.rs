@@ -16,8 +16,8 @@ mod session;
 mod word;
 
 pub use admin::{
-    ClientStatus, MemberStatus, Overview, OwnedStatus, OwnerDetail, ServerStatus, TokenInfo, TokenRequest,
-    VolumeInfo, VolumeRequest, VolumeSet, VolumeStatus,
+    ClientStatus, MemberStatus, MigratePhase, MigrateRequest, MigrateStatus, Overview, OwnedStatus,
+    OwnerDetail, ServerStatus, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet, VolumeStatus,
 };
 pub use ahead::Step;
 pub use answer::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Mapped, SegmentPlace, SpaceAnswer};

@@ -10,10 +10,10 @@ use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
     Answer, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FileCommit, Hello, InodeAnswer, Mapped,
-    MemberStatus, Message, Numbers, ObjectCommit, Operation, Overview, OwnedStatus, OwnerDetail, Push,
-    Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, SegmentCommit, SegmentPlace,
-    ServerStatus, SpaceAnswer, Step, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
-    VolumeStatus, Welcome,
+    MemberStatus, Message, MigratePhase, MigrateRequest, MigrateStatus, Numbers, ObjectCommit, Operation,
+    Overview, OwnedStatus, OwnerDetail, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights,
+    SegmentCommit, SegmentPlace, ServerStatus, SpaceAnswer, Step, TokenInfo, TokenRequest, VolumeInfo,
+    VolumeRequest, VolumeSet, VolumeStatus, Welcome,
 };
 use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
 use proptest::prelude::*;
@@ -285,6 +285,17 @@ fn all() -> Vec<Case> {
     all.push(case(TokenRequest::List(None)));
     all.push(case(TokenRequest::Revoke("t1".to_owned())));
     all.push(case((vec![token], Some("secret".to_owned()))));
+    all.push(case(MigrateRequest { volume: "v".to_owned(), to: Some("dir:/a".to_owned()) }));
+    all.push(case(MigrateStatus {
+        place: "dir:/a".to_owned(),
+        to: "dir:/b".to_owned(),
+        phase: MigratePhase::Switching,
+        rows: 300,
+        bytes: 70_000,
+        compared: 299,
+        pause_us: 5000,
+        failed: Some("why".to_owned()),
+    }));
     all.push(case(ServerStatus {
         server: "s".to_owned(),
         engine: "postgres".to_owned(),

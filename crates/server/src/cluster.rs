@@ -17,13 +17,16 @@ use crate::{
     counts::Counts,
     error::ServerError,
     hosting::Hosted,
-    members::Members,
+    members::{HEAD_START, Members, SETTLED_AFTER},
+    migration::MigrationWatch,
+    places::Places,
     registry::{MemberRow, Registry, RegistryError, VolumeState},
 };
 
 /// A server among those of one place of engines.
 pub(crate) struct Cluster {
     pub(crate) host: Arc<dyn EngineHost>,
+    pub(crate) places: Places,
     pub(crate) registry: Registry,
     pub(crate) server: ServerId,
     pub(crate) members: Mutex<Members>,
@@ -39,6 +42,8 @@ pub(crate) struct Cluster {
     pub(crate) address: String,
     /// When it began to serve.
     pub(crate) began: Instant,
+    /// Told of the steps of moves.
+    pub(crate) watch: Mutex<Option<MigrationWatch>>,
 }
 
 impl Cluster {
@@ -54,6 +59,12 @@ impl Cluster {
     /// Where a volume should be, if that is another server.
     pub(crate) fn preferred_elsewhere(&self, volume: VolumeId) -> Option<String> {
         self.members.lock().preferred_elsewhere(volume, self.ticks.now()).map(str::to_owned)
+    }
+
+    /// Whether a volume has been to be with this server for so long that another one has given it up.
+    pub(crate) fn prefers_itself(&self, volume: VolumeId) -> bool {
+        let now = self.ticks.now();
+        self.members.lock().alone_or_settled(volume, now, SETTLED_AFTER + HEAD_START)
     }
 
     /// Says that this server lives, hears which others do, and follows what has changed in the registry.

@@ -15,12 +15,15 @@ mod hosting;
 mod links;
 pub mod members;
 mod metrics;
+mod migration;
 mod place;
+mod places;
 pub mod registry;
 mod secret;
 mod server;
 mod service;
 
 pub use error::ServerError;
+pub use migration::{MigrationStep, MigrationWatch};
 pub use place::{DatabasePlace, DatabasePlaceError};
 pub use server::{MetaServer, ServerOptions, Ticking};

@@ -112,6 +112,14 @@ impl Members {
         self.known.get(&preferred).filter(|_| preferred != self.own).map(|known| known.row.address.as_str())
     }
 
+    /// Whether a volume should be with this server, and others that live have been seen to for so long that they know it, too.
+    #[must_use]
+    pub fn alone_or_settled(&self, volume: VolumeId, now: Moment, settled: Duration) -> bool {
+        let mut others = self.known.iter().filter(|(id, known)| **id != self.own && known.lives(now));
+        let long = |known: &Known| known.since.is_some_and(|since| now.since(since) >= settled);
+        self.preferred(volume, now) == self.own && others.all(|(_, known)| long(known))
+    }
+
     /// Whether this server takes a volume that has been to be had since `free`.
     #[must_use]
     pub fn takes(&self, volume: VolumeId, free: Moment, now: Moment) -> bool {

@@ -24,7 +24,9 @@ use crate::{
     hosting::Hosted,
     members::Members,
     metrics,
+    migration::MigrationWatch,
     place::DatabasePlace,
+    places::Places,
     registry::{Registry, RegistryError},
     service::{Gate, Service, Serving},
 };
@@ -126,6 +128,7 @@ impl MetaServer {
         let address = advertised(options, network.addresses())?;
         let server = ServerId(forebay_env::random()?);
         let cluster = Arc::new(Cluster {
+            places: Places::new(Arc::clone(&host)),
             host,
             registry,
             server,
@@ -139,6 +142,7 @@ impl MetaServer {
             admins: options.admins.clone(),
             address,
             began: Instant::now(),
+            watch: Mutex::default(),
         });
         if !wait_for_former_self(&cluster, stopped)? {
             return Ok(None);
@@ -206,6 +210,11 @@ impl MetaServer {
     pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
         let cluster = Arc::clone(&self.cluster);
         Arc::new(move || metrics::text(&cluster))
+    }
+
+    /// Has `watch` told of each step of moves of volumes, for tests.
+    pub fn watch_migrations(&self, watch: MigrationWatch) {
+        *self.cluster.watch.lock() = Some(watch);
     }
 
     /// Gives all volumes up in order, so that other servers have them at once, and ends.

@@ -148,6 +148,17 @@ Examples:
     Show(VolumeShowArgs),
     /// Change a volume; mounts hear of it when they next connect
     Set(VolumeSetArgs),
+    /// Move a volume's metadata to another engine while it is in use
+    #[command(
+        after_help = "The servers copy the volume's rows to the other place while clients go on, and change over in a pause of less than a second. The files' \
+contents stay where they are, and so do the names of volumes, tokens and servers. The address is kept in the registry with its password, so that every \
+server reaches the place; given again with another password, it is replaced. Ending this command does not end the move: asked again, it goes on watching.
+
+Examples:
+  forebay volume migrate scratch --to postgres://forebay:SECRET@db.example.org/forebay --meta meta1.example.org
+  forebay volume migrate scratch --to slate:s3://bucket/meta --meta meta1.example.org"
+    )]
+    Migrate(VolumeMigrateArgs),
     /// Delete a volume that nobody has mounted, with its tokens
     #[command(
         after_help = "Example:\n  forebay volume delete scratch --objects --yes --meta meta1.example.org"
@@ -224,6 +235,22 @@ pub struct VolumeSetArgs {
     /// The store's service, or 'none' for the provider's own
     #[arg(long, value_name = "URL", value_parser = or_none::<String>)]
     pub endpoint: Option<OrNone<String>>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub servers: ServersArgs,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay volume migrate`
+#[derive(Debug, clap::Args)]
+pub struct VolumeMigrateArgs {
+    /// The volume
+    pub name: String,
+    /// Where to: dir:/PATH, postgres://USER:PASSWORD@HOST/DATABASE or slate:s3://BUCKET/PREFIX
+    #[arg(long, value_name = "ENGINE", env = "FOREBAY_MIGRATE_TO", hide_env_values = true)]
+    pub to: String,
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,

@@ -7,6 +7,7 @@ pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod late_store;
 pub(crate) mod meta;
+pub(crate) mod migrate;
 pub(crate) mod mount;
 pub(crate) mod null_mount;
 pub(crate) mod overview;

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &VolumeArgs) -> Result<ExitCode, CliError> {
         VolumeCommand::List(args) => list(args),
         VolumeCommand::Show(args) => show(args),
         VolumeCommand::Set(args) => set(args),
+        VolumeCommand::Migrate(args) => super::migrate::run(args),
         VolumeCommand::Delete(args) => delete(args),
     }
     .map(|()| ExitCode::SUCCESS)

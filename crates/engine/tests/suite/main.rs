@@ -6,6 +6,7 @@ mod cuts;
 mod embedded;
 mod hosts;
 mod memory;
+mod moving;
 mod owner;
 mod place;
 mod postgres;

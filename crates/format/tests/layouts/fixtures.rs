@@ -7,6 +7,7 @@ use forebay_format::{
     Keyring, MasterKey, RunSealer,
     footer::{Footer, RunEntry, SegmentEntry, TAIL_LEN},
     key::{Item, Key},
+    moving_row::MovingRow,
     record::{Changes, FileHead, RecordHead, StreamRun},
     row::{
         AppliedRow, BytesRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout,
@@ -127,6 +128,9 @@ fn rows_of_clients() {
     let epoch = Epoch(4);
     let (server, address) = (Some(*b"a server's name."), "[2001:db8::1]:7117".to_owned());
     row("fence", &FenceRow { epoch, server, beat: 300, address });
+    let nonce = *b"one move of many";
+    row("incoming", &MovingRow::Incoming { nonce, batches: 300 });
+    row("moved", &MovingRow::Moved { nonce, epoch, to: "postgres://me@host/meta".to_owned() });
     let (client, root) = ("host:/mnt".to_owned(), Ino(0x1000));
     let session =
         SessionRow { epoch, client, root, read_only: true, no_exec: false, root_squash: true, token: None };

@@ -17,7 +17,7 @@ use super::{invalid, removing, unavailable, volume_info};
 use crate::{
     cluster::Cluster,
     hosting::database,
-    registry::{Change, VolumeRow, VolumeState, now},
+    registry::{Change, VolumePlace, VolumeRow, VolumeState, now},
     service::Refused,
 };
 
@@ -47,18 +47,20 @@ pub(super) fn make(cluster: &Arc<Cluster>, wanted: &VolumeInfo) -> Result<Volume
         limit: wanted.limit,
         created: now(),
         generation: 1,
+        place: VolumePlace::default(),
+        left: None,
     };
     let store = try_out(&url, &row)?;
     cluster.registry.change(|view| match view.volumes.get(name) {
         Some(row) => Err(taken(name, row.state)),
         None => Ok((vec![Change::Volume(name.to_owned(), Some(row.clone()))], ())),
     })?;
-    let ready = VolumeRow { state: VolumeState::Ready, ..row };
+    let ready = VolumeRow { state: VolumeState::Ready, ..row.clone() };
     match fill(cluster, name, &ready, &store) {
         Ok(()) => Ok(volume_info(name, &ready)),
         Err(refused) => {
             // The name is free again; the first error says more.
-            let _ = removing::forget(cluster, name, id);
+            let _ = removing::forget(cluster, name, &row);
             Err(refused)
         }
     }
@@ -148,7 +150,7 @@ fn fill(cluster: &Arc<Cluster>, name: &str, ready: &VolumeRow, store: &ObjectSto
 }
 
 fn make_database(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
-    let database = database(id).map_err(|error| error.to_string())?;
+    let database = database(id, &VolumePlace::default()).map_err(|error| error.to_string())?;
     let engine = match cluster.host.create(&database) {
         // Made by a try whose answer was lost: the name is random, so it is ours.
         Err(EngineError::Exists { .. }) => cluster.host.open(&database),

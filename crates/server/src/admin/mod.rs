@@ -23,7 +23,7 @@ pub(crate) use volumes::volumes;
 
 /// Refuses whoever may not administer: a certificate may (if its name is among the admins', where some are named), a process of this machine over the Unix
 /// socket may, and anybody on this machine where that was allowed.
-fn check(cluster: &Cluster, peer: &Arc<Peer>) -> Result<(), Refused> {
+pub(crate) fn check(cluster: &Cluster, peer: &Arc<Peer>) -> Result<(), Refused> {
     let may = match &peer.identity {
         Identity::Certificate(subject) => cluster.admins.is_empty() || cluster.admins.contains(&subject.name),
         Identity::Local { .. } => true,
@@ -39,11 +39,11 @@ fn check(cluster: &Cluster, peer: &Arc<Peer>) -> Result<(), Refused> {
     }
 }
 
-fn invalid(why: impl Into<String>) -> Refused {
+pub(crate) fn invalid(why: impl Into<String>) -> Refused {
     Refusal::Invalid(why.into()).into()
 }
 
-fn unavailable(why: impl ToString) -> Refused {
+pub(crate) fn unavailable(why: impl ToString) -> Refused {
     Refusal::Unavailable(why.to_string()).into()
 }
 

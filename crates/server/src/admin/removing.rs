@@ -6,7 +6,6 @@ use std::sync::Arc;
 use forebay_engine::EngineError;
 use forebay_object::Backend;
 use forebay_protocol::{Refusal, VolumeInfo};
-use forebay_types::VolumeId;
 
 use super::{
     invalid,
@@ -55,7 +54,7 @@ pub(super) fn remove(cluster: &Arc<Cluster>, name: &str, objects: bool) -> Resul
     if objects {
         delete_objects(&row).map_err(unavailable)?;
     }
-    forget(cluster, name, row.id)?;
+    forget(cluster, name, &row)?;
     Ok(volume_info(name, &gone))
 }
 
@@ -87,15 +86,20 @@ fn delete_objects(row: &VolumeRow) -> Result<(), String> {
     store.delete(MARK).map_err(|error| error.to_string())
 }
 
-/// Removes the database and the entry of a volume.
-pub(super) fn forget(cluster: &Arc<Cluster>, name: &str, id: VolumeId) -> Result<(), Refused> {
-    let database = database(id).map_err(unavailable)?;
-    match cluster.host.remove(&database) {
-        Ok(()) | Err(EngineError::Missing { .. }) => {}
-        Err(error) => return Err(unavailable(error)),
+/// Removes the database and the entry of a volume, also what it left in another place.
+pub(super) fn forget(cluster: &Arc<Cluster>, name: &str, row: &VolumeRow) -> Result<(), Refused> {
+    // The place may have changed since: nothing moves it any more.
+    let view = cluster.registry.refresh()?;
+    let row = view.volume(row.id).map_or(row, |(_, row)| row);
+    for place in row.left.iter().chain([&row.place]) {
+        let database = database(row.id, place).map_err(unavailable)?;
+        match cluster.places.host(&place.address).and_then(|host| host.remove(&database)) {
+            Ok(()) | Err(EngineError::Missing { .. }) => {}
+            Err(error) => return Err(unavailable(error)),
+        }
     }
     cluster.registry.change(|view| {
-        let ours = view.volumes.get(name).is_some_and(|row| row.id == id);
+        let ours = view.volumes.get(name).is_some_and(|found| found.id == row.id);
         let changes = if ours { vec![Change::Volume(name.to_owned(), None)] } else { Vec::new() };
         Ok::<_, RegistryError>((changes, ()))
     })?;

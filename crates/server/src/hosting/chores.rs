@@ -1,9 +1,6 @@
 //! What is to be done for an owned volume about once a second, beside requests.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use forebay_object::{Backend, ErrorKind, ObjectStore, Patience};
 use forebay_owner::VolumeOwner;
@@ -84,11 +81,11 @@ fn collect(cluster: &Arc<Cluster>, hosted: &Arc<Hosted>, owner: &Arc<VolumeOwner
     let thread = std::thread::Builder::new().name("fb-garbage".to_owned());
     let thread = thread.spawn(move || {
         let mut open: Option<(VolumeRow, ObjectStore)> = None;
-        while owns(&hosted, &owner) {
+        while hosted.is_owned_by(&owner) {
             hosted.pause(COLLECT_EVERY);
             let Some(owner) = owner.upgrade() else { return };
             let row = cluster.registry.view().volume(hosted.id).map(|(_, row)| row.clone());
-            let Some(row) = row.filter(|_| owns(&hosted, &Arc::downgrade(&owner))) else { return };
+            let Some(row) = row.filter(|_| hosted.is_owned_by(&Arc::downgrade(&owner))) else { return };
             if let Err(error) = collect_once(&hosted, &owner, row, &mut open) {
                 tracing::warn!(
                     volume = hosted.name,
@@ -100,11 +97,6 @@ fn collect(cluster: &Arc<Cluster>, hosted: &Arc<Hosted>, owner: &Arc<VolumeOwner
     if let Err(error) = thread {
         tracing::warn!("no garbage is deleted: there can be no thread for it: {error}");
     }
-}
-
-/// Whether this owner is still the one at this server.
-fn owns(hosted: &Hosted, owner: &Weak<VolumeOwner>) -> bool {
-    !hosted.ends() && hosted.owner().is_some_and(|present| Arc::downgrade(&present).ptr_eq(owner))
 }
 
 fn collect_once(

@@ -9,13 +9,15 @@ use std::{
 };
 
 use forebay_cluster::Moment;
-use forebay_engine::{Engine, EngineError};
+use forebay_engine::{Engine, EngineError, MovableEngine, Writers};
 use forebay_env::SystemClock;
 use forebay_owner::{Taken, VolumeOwner, stand_by};
 use forebay_types::SubvolumeId;
 
 use super::{Hosted, Standing, chores::Chores, database, stand_by::Waits};
-use crate::{cluster::Cluster, error::ServerError, members::KEPT_AFTER_RETURN};
+use crate::{
+    cluster::Cluster, error::ServerError, members::KEPT_AFTER_RETURN, migration, registry::VolumeRow,
+};
 
 /// How often an owner's server does what is to be done beside requests.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
@@ -52,12 +54,19 @@ fn once(
     hosted: &Arc<Hosted>,
     gave_up: &mut Option<Moment>,
 ) -> Result<(), ServerError> {
-    let engine = open(cluster, hosted)?;
+    let row = volume_row(cluster, hosted)?;
+    let Some(engine) = open(cluster, hosted, &row)? else { return Ok(()) };
+    if let Some(closed) = migration::closed(engine.as_ref())? {
+        drop(engine);
+        return migration::follow(cluster, hosted, &row, &closed);
+    }
+    let movable = Arc::new(MovableEngine::new(engine));
+    let engine: Arc<dyn Engine> = Arc::clone(&movable) as _;
     let server = (cluster.server, cluster.address());
     let mut waits = Waits::new(cluster, hosted);
     let taken = stand_by(&engine, server, cluster.terms, cluster.ticks.as_ref(), &mut waits)?;
     let Some(taken) = taken else { return Ok(()) };
-    let owner = own(cluster, hosted, taken, engine)?;
+    let owner = own(cluster, hosted, taken, engine, &row)?;
     *hosted.epoch.lock() = owner.epoch().map_or(0, |epoch| epoch.0);
     tracing::info!(volume = hosted.name, epoch = hosted.epoch(), "this server owns the volume");
     let ended = Arc::new(AtomicBool::new(false));
@@ -70,7 +79,9 @@ fn once(
             }
         })?
     };
+    *hosted.engine.lock() = Some(movable);
     hosted.stand(Standing::Owns(Arc::clone(&owner)));
+    migration::clean_up(cluster, hosted, &owner);
     if serve(cluster, hosted, &owner, &ended, *gave_up) {
         *gave_up = Some(cluster.ticks.now());
     }
@@ -82,6 +93,11 @@ fn once(
         tracing::error!(volume = hosted.name, "the committer panicked");
     }
     hosted.stand(Standing::StandsBy(None));
+    let moved = hosted.migration.lock().take();
+    if let Some(moved) = moved {
+        moved.join();
+    }
+    *hosted.engine.lock() = None;
     tracing::info!(volume = hosted.name, "this server no longer owns the volume");
     Ok(())
 }
@@ -114,6 +130,7 @@ fn serve(
         let kept = gave_up.is_some_and(|gave_up| now.since(gave_up) < KEPT_AFTER_RETURN);
         if let Some(other) = cluster.members.lock().gives_up_for(hosted.id, now)
             && !kept
+            && !hosted.moves()
         {
             tracing::info!(volume = hosted.name, "the volume is given up for the server at {other}");
             return true;
@@ -124,12 +141,39 @@ fn serve(
     false
 }
 
-fn open(cluster: &Arc<Cluster>, hosted: &Hosted) -> Result<Arc<dyn Engine>, EngineError> {
-    let wrong = |error: forebay_engine::DatabaseNameError| EngineError::Failed {
-        place: cluster.host.place(),
-        detail: error.to_string(),
-    };
-    cluster.host.open(&database(hosted.id).map_err(wrong)?)
+/// The volume's database. `None` where it is not to be opened now, or is not there any more.
+fn open(
+    cluster: &Arc<Cluster>,
+    hosted: &Hosted,
+    row: &VolumeRow,
+) -> Result<Option<Arc<dyn Engine>>, ServerError> {
+    let name = database(hosted.id, &row.place).map_err(|error| ServerError::Told(error.to_string()))?;
+    let host = cluster.places.host(&row.place.address)?;
+    // Opening would take it from the server that has it; where the cluster's own place has one writer, there is no other server.
+    let shuts_out = host.writers() == Writers::One && cluster.host.writers() == Writers::Many;
+    if shuts_out && !cluster.prefers_itself(hosted.id) {
+        hosted.stand(Standing::StandsBy(None));
+        hosted.pause(AGAIN_AFTER / 10);
+        return Ok(None);
+    }
+    match host.open(&name) {
+        Ok(engine) => Ok(Some(engine)),
+        Err(error @ EngineError::Missing { .. }) => {
+            // It may have moved a moment ago.
+            let view = cluster.registry.refresh()?;
+            match view.volume(hosted.id) {
+                Some((_, found)) if found.place == row.place => Err(error.into()),
+                _ => Ok(None),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn volume_row(cluster: &Cluster, hosted: &Hosted) -> Result<VolumeRow, ServerError> {
+    let view = cluster.registry.view();
+    let row = view.volume(hosted.id).map(|(_, row)| row.clone());
+    row.ok_or_else(|| ServerError::Told(format!("the registry has no volume '{}' any more", hosted.name)))
 }
 
 fn own(
@@ -137,11 +181,8 @@ fn own(
     hosted: &Arc<Hosted>,
     taken: Taken,
     engine: Arc<dyn Engine>,
+    row: &VolumeRow,
 ) -> Result<Arc<VolumeOwner>, ServerError> {
-    let view = cluster.registry.view();
-    let Some((_, row)) = view.volume(hosted.id) else {
-        return Err(ServerError::Told(format!("the registry has no volume '{}' any more", hosted.name)));
-    };
     let links = Arc::clone(&hosted.links);
     let push = Box::new(move |session, push| links.push(session, push));
     let owner = VolumeOwner::open(

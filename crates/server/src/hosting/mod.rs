@@ -10,19 +10,19 @@ mod stand_by;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU8, Ordering::SeqCst},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use forebay_engine::{DatabaseName, DatabaseNameError};
+use forebay_engine::{DatabaseName, DatabaseNameError, MovableEngine};
 use forebay_owner::VolumeOwner;
 use forebay_types::VolumeId;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::{cluster::Cluster, links::Links};
+use crate::{cluster::Cluster, links::Links, migration::Migration, registry::VolumePlace};
 
 /// What a server is for a volume.
 #[derive(Clone, Debug)]
@@ -56,6 +56,9 @@ pub(crate) struct Hosted {
     /// Wakes the thread.
     bell: (Mutex<()>, Condvar),
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// What the owner at this server stands on.
+    engine: Mutex<Option<Arc<MovableEngine>>>,
+    migration: Mutex<Option<Arc<Migration>>>,
 }
 
 impl fmt::Debug for Hosted {
@@ -65,8 +68,11 @@ impl fmt::Debug for Hosted {
 }
 
 /// The name of a volume's database.
-pub(crate) fn database(id: VolumeId) -> Result<DatabaseName, DatabaseNameError> {
-    format!("volume-{id}").parse()
+pub(crate) fn database(id: VolumeId, at: &VolumePlace) -> Result<DatabaseName, DatabaseNameError> {
+    match at.brought_by.as_str() {
+        "" => format!("volume-{id}").parse(),
+        brought_by => format!("volume-{id}-{brought_by}").parse(),
+    }
 }
 
 impl Hosted {
@@ -84,6 +90,8 @@ impl Hosted {
             end: AtomicU8::new(End::Not as u8),
             bell: Default::default(),
             thread: Mutex::new(None),
+            engine: Mutex::default(),
+            migration: Mutex::default(),
         });
         let (of, cluster) = (Arc::clone(&hosted), Arc::clone(cluster));
         let thread = std::thread::Builder::new().name("fb-volume".to_owned());
@@ -107,6 +115,42 @@ impl Hosted {
     /// The term of the owner that is known last.
     pub(crate) fn epoch(&self) -> u64 {
         *self.epoch.lock()
+    }
+
+    /// Whether this owner is still the one at this server, and stays it.
+    pub(crate) fn is_owned_by(&self, owner: &Weak<VolumeOwner>) -> bool {
+        !self.ends() && self.owner().is_some_and(|present| Arc::downgrade(&present).ptr_eq(owner))
+    }
+
+    /// What the owner at this server stands on.
+    pub(crate) fn engine(&self) -> Option<Arc<MovableEngine>> {
+        self.engine.lock().clone()
+    }
+
+    /// The move that goes on, or the last one of the owner at this server.
+    pub(crate) fn migration(&self) -> Option<Arc<Migration>> {
+        self.migration.lock().clone()
+    }
+
+    /// Begins a move in a thread of its own. `None` where one goes on, or there can be no thread.
+    pub(crate) fn begin_migration(
+        &self,
+        migration: Migration,
+        work: impl FnOnce(&Migration) + Send + 'static,
+    ) -> Option<Arc<Migration>> {
+        let mut present = self.migration.lock();
+        if self.ends() || present.as_ref().is_some_and(|present| present.goes_on()) {
+            return None;
+        }
+        let migration = Arc::new(migration);
+        migration.start(work).ok()?;
+        *present = Some(Arc::clone(&migration));
+        Some(migration)
+    }
+
+    /// Whether the volume is being moved.
+    fn moves(&self) -> bool {
+        self.migration().is_some_and(|migration| migration.goes_on())
     }
 
     fn stand(&self, standing: Standing) {
@@ -140,16 +184,16 @@ impl Hosted {
         }
     }
 
-    fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         self.end.load(SeqCst) != End::Not as u8
     }
 
-    fn ends_at_once(&self) -> bool {
+    pub(crate) fn ends_at_once(&self) -> bool {
         self.end.load(SeqCst) == End::AtOnce as u8
     }
 
     /// Waits this long, or until hosting is to end.
-    fn pause(&self, time: Duration) {
+    pub(crate) fn pause(&self, time: Duration) {
         let mut bell = self.bell.0.lock();
         if !self.ends() {
             self.bell.1.wait_for(&mut bell, time);

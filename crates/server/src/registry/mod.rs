@@ -21,7 +21,7 @@ use forebay_types::VolumeId;
 use parking_lot::{Mutex, RwLock};
 
 use rows::{CHANGES, MEMBERS, SCHEMA, TOKENS, VOLUMES};
-pub use rows::{Mark, MemberRow, TokenId, TokenRow, VolumeRow, VolumeState};
+pub use rows::{Mark, MemberRow, PlaceAddress, TokenId, TokenRow, VolumePlace, VolumeRow, VolumeState};
 
 /// The version of the registry's layout that this release writes, and the last that it reads.
 const VERSION: u32 = 1;

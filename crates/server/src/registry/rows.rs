@@ -89,6 +89,28 @@ impl VolumeState {
     }
 }
 
+/// The address of a place of engines, as it was given: it may have a password. Empty: the cluster's own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct PlaceAddress(pub String);
+
+impl fmt::Debug for PlaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_once(':') {
+            Some((scheme, _)) => write!(f, "{scheme}:…"),
+            None => f.write_str("the cluster's own"),
+        }
+    }
+}
+
+/// Where a volume's database is.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct VolumePlace {
+    /// The place.
+    pub address: PlaceAddress,
+    /// The move that brought it there, in hexadecimal: no two databases of a volume have one name. Empty: where it was made.
+    pub brought_by: String,
+}
+
 /// A shared volume. Its name is in the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeRow {
@@ -112,12 +134,18 @@ pub struct VolumeRow {
     pub created: u64,
     /// Raised by each change of what is above.
     pub generation: u64,
+    /// Where its database is.
+    pub place: VolumePlace,
+    /// Where it was before, while that database is still to be removed.
+    pub left: Option<VolumePlace>,
 }
 
 impl Row for VolumeRow {
+    /// Version 1 has neither place, so that releases which know no other one read what has none.
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
-        to.u8(1);
+        let elsewhere = self.place != VolumePlace::default() || self.left.is_some();
+        to.u8(if elsewhere { 2 } else { 1 });
         to.0.extend_from_slice(&self.id.0);
         to.u8(match self.state {
             VolumeState::Making => 1,
@@ -133,11 +161,22 @@ impl Row for VolumeRow {
         to.varint(self.limit.unwrap_or(0));
         to.varint(self.created);
         to.varint(self.generation);
+        if elsewhere {
+            to.u8(u8::from(self.left.is_some()));
+            for place in [&self.place].into_iter().chain(&self.left) {
+                to.bytes(place.address.0.as_bytes());
+                to.bytes(place.brought_by.as_bytes());
+            }
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<VolumeRow, FormatError> {
         const WHAT: &str = "a volume of the registry";
-        let mut from = begin(bytes, WHAT)?;
+        let mut from = Decoder::new(bytes, WHAT);
+        let version = from.u8()?;
+        if !(1..=2).contains(&version) {
+            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 2 });
+        }
         let id = VolumeId(from.array()?);
         let state = match from.u8()? {
             1 => VolumeState::Making,
@@ -154,6 +193,7 @@ impl Row for VolumeRow {
         let limited = from.u8()? != 0;
         let limit = Some(from.varint()?).filter(|_| limited);
         let (created, generation) = (from.varint()?, from.varint()?);
+        let (place, left) = if version == 1 { Default::default() } else { places(&mut from, WHAT)? };
         from.end()?;
         Ok(VolumeRow {
             id,
@@ -166,8 +206,22 @@ impl Row for VolumeRow {
             limit,
             created,
             generation,
+            place,
+            left,
         })
     }
+}
+
+fn places(
+    from: &mut Decoder<'_>,
+    what: &'static str,
+) -> Result<(VolumePlace, Option<VolumePlace>), FormatError> {
+    let has_left = from.u8()? != 0;
+    let mut place = || {
+        let address = PlaceAddress(text(from, what)?);
+        Ok(VolumePlace { address, brought_by: text(from, what)? })
+    };
+    Ok((place()?, if has_left { Some(place()?) } else { None }))
 }
 
 /// What a token lets its bearer do. The secret itself is nowhere.
@@ -311,74 +365,4 @@ fn text(from: &mut Decoder<'_>, what: &'static str) -> Result<String, FormatErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn volume() -> VolumeRow {
-        VolumeRow {
-            id: VolumeId([7; 16]),
-            state: VolumeState::Ready,
-            store: "s3://bucket/prefix".to_owned(),
-            endpoint: String::new(),
-            region: "eu".to_owned(),
-            block_size: 4 << 20,
-            compression: Compression::Zstd,
-            limit: Some(1 << 40),
-            created: 1_700_000_000,
-            generation: 3,
-        }
-    }
-
-    fn token() -> TokenRow {
-        TokenRow {
-            digest: [9; 32],
-            volume: VolumeId([7; 16]),
-            root: "/a/b".to_owned(),
-            read_only: true,
-            no_exec: false,
-            root_squash: true,
-            created: 5,
-            expires: 0,
-        }
-    }
-
-    #[test]
-    fn rows_are_read_as_they_were_written() {
-        assert_eq!(VolumeRow::decode(&volume().encode()), Ok(volume()));
-        assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
-        let member = MemberRow { address: "a:1".to_owned(), beat: 300, release: "0.1.0".to_owned() };
-        assert_eq!(MemberRow::decode(&member.encode()), Ok(member));
-        let mark = Mark { number: 3, nonce: u64::MAX };
-        assert_eq!(Mark::decode(&mark.encode()), Ok(mark));
-    }
-
-    #[test]
-    fn rows_that_are_cut_or_of_a_later_release_are_refused() {
-        let bytes = volume().encode();
-        for len in 0..bytes.len() {
-            VolumeRow::decode(&bytes[..len]).unwrap_err();
-        }
-        let later = [&[2], &bytes[1..]].concat();
-        let error = VolumeRow::decode(&later).unwrap_err();
-        assert!(error.to_string().contains("use a newer one"), "{error}");
-        let bytes = token().encode();
-        for len in 0..bytes.len() {
-            TokenRow::decode(&bytes[..len]).unwrap_err();
-        }
-    }
-
-    #[test]
-    fn keys_say_whose_rows_they_are() {
-        assert_eq!(name_of(&volume_key("a.b")).as_deref(), Some("a.b"));
-        assert_eq!(token_of(&token_key(TokenId(77))), Some(TokenId(77)));
-        assert_eq!(member_of(&member_key(ServerId([3; 16]))), Some(ServerId([3; 16])));
-        assert_eq!(name_of(&token_key(TokenId(1))), None);
-    }
-
-    #[test]
-    fn tokens_expire_at_their_second() {
-        assert!(!token().has_expired(u64::MAX));
-        let short = TokenRow { expires: 100, ..token() };
-        assert!(!short.has_expired(99) && short.has_expired(100));
-    }
-}
+mod tests;

@@ -21,6 +21,8 @@ fn row(id: u8) -> VolumeRow {
         limit: None,
         created: 1,
         generation: 1,
+        place: VolumePlace::default(),
+        left: None,
     }
 }
 

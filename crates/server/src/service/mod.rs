@@ -25,7 +25,7 @@ pub(crate) use ask::owner_of;
 pub(crate) use gate::Gate;
 pub(crate) use refuse::Refused;
 
-use crate::{admin, cluster::Cluster, hosting::Hosted, links::Link};
+use crate::{admin, cluster::Cluster, hosting::Hosted, links::Link, migration};
 
 /// The session that a connection is for.
 #[derive(Debug)]
@@ -104,6 +104,7 @@ impl Service {
             Kind::Tokens => admin::tokens(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Status => admin::status(&self.cluster, peer).map(|status| status.encode()),
             Kind::Overview => admin::overview(&self.cluster, peer).map(|overview| overview.encode()),
+            Kind::Migrate => migration::migrate(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Hello | Kind::Ask | Kind::Renew | Kind::Push => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "not to be waited for").into())
             }

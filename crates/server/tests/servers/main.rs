@@ -5,6 +5,7 @@
 mod bed;
 mod garbage;
 mod matrix;
+mod migrating;
 mod places;
 mod rights;
 mod sharing;

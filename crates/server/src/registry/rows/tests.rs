@@ -1,0 +1,84 @@
+use super::*;
+
+fn volume() -> VolumeRow {
+    VolumeRow {
+        id: VolumeId([7; 16]),
+        state: VolumeState::Ready,
+        store: "s3://bucket/prefix".to_owned(),
+        endpoint: String::new(),
+        region: "eu".to_owned(),
+        block_size: 4 << 20,
+        compression: Compression::Zstd,
+        limit: Some(1 << 40),
+        created: 1_700_000_000,
+        generation: 3,
+        place: VolumePlace::default(),
+        left: None,
+    }
+}
+
+fn moved() -> VolumeRow {
+    let address = PlaceAddress("postgres://me:secret@host/meta".to_owned());
+    let place = VolumePlace { address, brought_by: "0a1b".to_owned() };
+    VolumeRow { place, left: Some(VolumePlace::default()), ..volume() }
+}
+
+fn token() -> TokenRow {
+    TokenRow {
+        digest: [9; 32],
+        volume: VolumeId([7; 16]),
+        root: "/a/b".to_owned(),
+        read_only: true,
+        no_exec: false,
+        root_squash: true,
+        created: 5,
+        expires: 0,
+    }
+}
+
+#[test]
+fn rows_are_read_as_they_were_written() {
+    assert_eq!(VolumeRow::decode(&volume().encode()), Ok(volume()));
+    assert_eq!(VolumeRow::decode(&moved().encode()), Ok(moved()));
+    let back = VolumeRow { left: Some(moved().place), ..volume() };
+    assert_eq!(VolumeRow::decode(&back.encode()), Ok(back));
+    assert_eq!((volume().encode()[0], moved().encode()[0]), (1, 2));
+    assert!(!format!("{:?}", moved()).contains("secret"));
+    assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
+    let member = MemberRow { address: "a:1".to_owned(), beat: 300, release: "0.1.0".to_owned() };
+    assert_eq!(MemberRow::decode(&member.encode()), Ok(member));
+    let mark = Mark { number: 3, nonce: u64::MAX };
+    assert_eq!(Mark::decode(&mark.encode()), Ok(mark));
+}
+
+#[test]
+fn rows_that_are_cut_or_of_a_later_release_are_refused() {
+    for row in [volume(), moved()] {
+        let bytes = row.encode();
+        for len in 0..bytes.len() {
+            VolumeRow::decode(&bytes[..len]).unwrap_err();
+        }
+    }
+    let later = [&[3], &volume().encode()[1..]].concat();
+    let error = VolumeRow::decode(&later).unwrap_err();
+    assert!(error.to_string().contains("use a newer one"), "{error}");
+    let bytes = token().encode();
+    for len in 0..bytes.len() {
+        TokenRow::decode(&bytes[..len]).unwrap_err();
+    }
+}
+
+#[test]
+fn keys_say_whose_rows_they_are() {
+    assert_eq!(name_of(&volume_key("a.b")).as_deref(), Some("a.b"));
+    assert_eq!(token_of(&token_key(TokenId(77))), Some(TokenId(77)));
+    assert_eq!(member_of(&member_key(ServerId([3; 16]))), Some(ServerId([3; 16])));
+    assert_eq!(name_of(&token_key(TokenId(1))), None);
+}
+
+#[test]
+fn tokens_expire_at_their_second() {
+    assert!(!token().has_expired(u64::MAX));
+    let short = TokenRow { expires: 100, ..token() };
+    assert!(!short.has_expired(99) && short.has_expired(100));
+}
