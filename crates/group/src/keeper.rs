@@ -91,6 +91,9 @@ pub enum Refusal {
         /// How many.
         dirty: u64,
     },
+    /// It was drained and removed: a member with this directory never comes back.
+    #[error("member {0} was removed: empty its directory, and it begins as a new one")]
+    Removed(MemberId),
     /// There is no such member.
     #[error("there is no member {0}")]
     Unknown(MemberId),
@@ -130,6 +133,9 @@ impl GroupRow {
             }
             let address = self.view.members.get(&id).map(|member| member.address.clone()).unwrap_or_default();
             return Err(Refusal::Acts { id, address });
+        }
+        if self.removed.contains(&id) {
+            return Err(Refusal::Removed(id));
         }
         let known = self.lost_end(id);
         if joining.log_end < known {
@@ -198,6 +204,7 @@ impl GroupRow {
         let next = self.next(settled, |row| {
             row.view.members.remove(&id);
             row.draining.remove(&id);
+            row.removed.insert(id);
         });
         Ok(Change { group: Some((self.clone(), next)), member: Some((id, Some(row.clone()), None)) })
     }
@@ -379,6 +386,10 @@ mod tests {
             let removal = rows.0.remove(ID, rows.1.get(&ID), false);
             assert_eq!(removal.is_ok(), may, "beat {beat}");
         }
+        let mut gone = Rows(rows.0.clone(), rows.1.clone());
+        let removal = gone.0.remove(ID, gone.1.get(&ID), false).unwrap();
+        assert!(gone.commit(&removal));
+        assert_eq!(gone.join(&joining(SECOND, 500)), Err(Refusal::Removed(ID)));
         // One that comes back meanwhile still drains.
         let out = rows.0.count_out(ID, &rows.1[&ID].clone(), false);
         assert!(rows.commit(&out));

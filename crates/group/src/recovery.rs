@@ -4,10 +4,7 @@
 //! a byte is acknowledged only once all of its set have it: so the least of any survivors has all that was, and one fence stops the rest. Relies
 //! on: the epochs in the rows were committed before the first fence is sent.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use forebay_cluster::Moment;
 use forebay_types::{Epoch, SegmentId};
@@ -29,7 +26,7 @@ pub struct Recovered {
     pub segment: SegmentId,
     /// Bytes.
     pub len: u64,
-    /// Who has them.
+    /// Who has them: first those who said so, then those who have at least what was acknowledged.
     pub set: Vec<MemberId>,
     /// The row as it becomes; `None` where it stays as it is.
     pub row: Option<SetRow>,
@@ -81,6 +78,25 @@ impl Recovery {
         }
     }
 
+    /// A member that was drained and removed had nothing of these segments, or it would not have been drained: so nothing of them was acknowledged.
+    pub fn removed(&mut self, member: MemberId, now: Moment) {
+        let nothing = Fenced { end: 0, check: 0, damaged: false };
+        let open: Vec<(SegmentId, Epoch)> =
+            self.segments.iter().map(|(segment, taking)| (*segment, taking.row.epoch)).collect();
+        for (segment, epoch) in open {
+            self.answered(member, segment, epoch, nothing, now);
+        }
+    }
+
+    /// The operator says that all members of a segment's set are lost for good: what nobody has said to have of it is given up.
+    pub fn give_up(&mut self, segment: SegmentId, now: Moment) {
+        let Some(taking) = self.segments.get(&segment) else { return };
+        let (epoch, nothing) = (taking.row.epoch, Fenced { end: 0, check: 0, damaged: false });
+        for member in taking.row.set.clone() {
+            self.answered(member, segment, epoch, nothing, now);
+        }
+    }
+
     /// The segments with their lengths, once there is a survivor of each, and others had time to answer.
     #[must_use]
     pub fn ready(&self, now: Moment) -> Option<Vec<Recovered>> {
@@ -108,11 +124,14 @@ impl Taking {
         if self.answers.len() < self.row.set.len() && now.since(since) < within {
             return None;
         }
-        let sound = || self.answers.iter().filter(|(_, fenced)| !fenced.damaged);
-        let least = sound().map(|(_, fenced)| *fenced).min_by_key(|fenced| fenced.end)?;
-        // In the order of the row: who is first puts it.
-        let survivors: BTreeSet<MemberId> = sound().map(|(member, _)| *member).collect();
-        let set: Vec<MemberId> = set.into_iter().filter(|member| survivors.contains(member)).collect();
+        let sound = self.answers.values().filter(|fenced| !fenced.damaged);
+        let least = *sound.min_by_key(|fenced| fenced.end)?;
+        // Who did not answer stays: it has what was acknowledged, though perhaps not the rest. Who did comes first and puts it.
+        let damaged = |member: &MemberId| self.answers.get(member).is_some_and(|fenced| fenced.damaged);
+        let answered = |member: &MemberId| self.answers.contains_key(member);
+        let sound = set.iter().copied().filter(|member| !damaged(member));
+        let (first, silent): (Vec<_>, Vec<_>) = sound.partition(answered);
+        let set = [first, silent].concat();
         let row = Some(self.row.recovered(least.end, least.check, set.clone()));
         Some(Recovered { segment, len: least.end, set, row })
     }
@@ -157,10 +176,11 @@ mod tests {
     fn the_least_of_those_who_answer_counts() {
         let mut recovery = recovery();
         assert_eq!(recovery.to_ask(), [(A, S, Epoch(2)), (B, S, Epoch(2))]);
-        recovery.answered(A, S, Epoch(2), has(30), at(1));
+        recovery.answered(B, S, Epoch(2), has(30), at(1));
         assert!(recovery.ready(at(2)).is_none(), "the other one may answer");
-        assert_eq!(recovery.to_ask(), [(B, S, Epoch(2))]);
-        recovery.answered(B, S, Epoch(2), has(20), at(2));
+        assert_eq!(recovery.ready(at(3)).unwrap()[0].set, [B, A], "who has it for sure puts it");
+        assert_eq!(recovery.to_ask(), [(A, S, Epoch(2))]);
+        recovery.answered(A, S, Epoch(2), has(20), at(2));
         let found = recovery.ready(at(2)).unwrap();
         assert_eq!((found[0].len, &found[0].set), (20, &vec![A, B]));
         let state = found[0].row.as_ref().map(|row| row.state);
@@ -179,6 +199,23 @@ mod tests {
         let found = recovery.ready(at(102)).unwrap();
         assert_eq!((found[0].len, &found[0].set), (30, &vec![A]));
         assert!(recovery.missing().is_empty());
+    }
+
+    #[test]
+    fn a_member_that_was_removed_had_nothing() {
+        let mut recovery = recovery();
+        recovery.removed(MemberId([9; 16]), at(0));
+        assert!(recovery.ready(at(9)).is_none(), "of another set");
+        recovery.removed(A, at(0));
+        assert_eq!(recovery.ready(at(2)).unwrap()[0].len, 0);
+    }
+
+    #[test]
+    fn what_all_have_lost_is_given_up_only_on_demand() {
+        let mut recovery = recovery();
+        assert!(recovery.ready(at(99)).is_none());
+        recovery.give_up(S, at(99));
+        assert_eq!(recovery.ready(at(99)).unwrap()[0].len, 0);
     }
 
     #[test]

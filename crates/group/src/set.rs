@@ -44,6 +44,8 @@ pub struct SetRow {
     pub lane: Lane,
     /// Who has all of it that was acknowledged. The first one puts it.
     pub set: Vec<MemberId>,
+    /// Who is being given a copy in the place of one that is gone. It is in no set before it has all.
+    pub joining: Option<MemberId>,
     /// How far it has come.
     pub state: SetState,
     /// No request that is still to come names it.
@@ -80,15 +82,17 @@ pub enum Verdict {
     },
     /// The store has it: the copy may become cache.
     Clean,
-    /// Nobody needs it.
-    Unwanted,
+    /// The set in this epoch does not name the member. A later one may.
+    Unwanted(Epoch),
+    /// There is no row, and there will be none: nobody needs it.
+    Gone,
 }
 
 impl SetRow {
     /// A segment that a writer opens.
     #[must_use]
     pub fn open(writer: SessionId, lane: Lane, set: Vec<MemberId>) -> SetRow {
-        SetRow { writer, epoch: Epoch(1), lane, set, state: SetState::Open, settled: false }
+        SetRow { writer, epoch: Epoch(1), lane, set, joining: None, state: SetState::Open, settled: false }
     }
 
     /// The row once an object has the segment, of which `len` bytes were put by a member that goes by `epoch`.
@@ -127,11 +131,23 @@ impl SetRow {
         SetRow { state: SetState::Sealed { len, check }, set, ..self.clone() }
     }
 
-    /// The row with a member in another one's place, who has all of a sealed segment. `None` where it was changed meanwhile, or is not sealed.
+    /// The row while a member is given a copy of a sealed segment. The epoch is a new one: what was said of an older copy there is over. `None` where there
+    /// is nothing to copy.
     #[must_use]
-    pub fn reseated(&self, epoch: Epoch, from: &[MemberId], to: Vec<MemberId>) -> Option<SetRow> {
-        let same = self.epoch == epoch && self.set == from && matches!(self.state, SetState::Sealed { .. });
-        same.then(|| SetRow { set: to, ..self.clone() })
+    pub fn seating(&self, member: MemberId) -> Option<SetRow> {
+        let sealed = matches!(self.state, SetState::Sealed { .. });
+        let (epoch, joining) = (self.epoch.next(), Some(member));
+        sealed.then(|| SetRow { epoch, joining, ..self.clone() })
+    }
+
+    /// The row once that member has all of it: it stands for those of the set who are not `present`. `None` where the row was changed meanwhile.
+    #[must_use]
+    pub fn seated(&self, epoch: Epoch, member: MemberId, present: &[MemberId]) -> Option<SetRow> {
+        let same = self.epoch == epoch && self.joining == Some(member);
+        let sealed = matches!(self.state, SetState::Sealed { .. });
+        let left = self.set.iter().copied().filter(|one| present.contains(one));
+        let set = left.chain([member]).collect();
+        (same && sealed).then(|| SetRow { set, joining: None, ..self.clone() })
     }
 
     /// Whether the row goes, where `live` bytes of the segment are in use.
@@ -150,10 +166,11 @@ impl SetRow {
     /// What a member is told of a copy.
     #[must_use]
     pub fn verdict(row: Option<&SetRow>, member: MemberId, offer: &Offer) -> Verdict {
-        let Some(row) = row else { return Verdict::Unwanted };
+        let Some(row) = row else { return Verdict::Gone };
         match row.state {
             SetState::Stored => Verdict::Clean,
-            _ if !row.set.contains(&member) => Verdict::Unwanted,
+            _ if row.joining == Some(member) => Verdict::Wanted,
+            _ if !row.set.contains(&member) => Verdict::Unwanted(row.epoch),
             SetState::Sealed { len, check }
                 if offer.sealed != Some((len, check)) || offer.epoch < row.epoch =>
             {
@@ -249,9 +266,9 @@ mod tests {
         assert_eq!(SetRow::verdict(Some(&sealed), A, &offer(12)), at);
         let same = Offer { sealed: Some((10, 5)), ..offer(10) };
         assert_eq!(SetRow::verdict(Some(&sealed), A, &same), Verdict::Wanted);
-        assert_eq!(SetRow::verdict(Some(&sealed), C, &same), Verdict::Unwanted);
+        assert_eq!(SetRow::verdict(Some(&sealed), C, &same), Verdict::Unwanted(Epoch(1)));
         assert_eq!(SetRow::verdict(Some(&stored), C, &same), Verdict::Clean);
-        assert_eq!(SetRow::verdict(None, A, &same), Verdict::Unwanted);
+        assert_eq!(SetRow::verdict(None, A, &same), Verdict::Gone);
     }
 
     #[test]
@@ -264,7 +281,12 @@ mod tests {
         assert_eq!(repair(SegmentId(1), &row(), &active, &present, 2), None, "an open one");
         assert_eq!(repair(SegmentId(1), &sealed, &active, &[A, B], 2), None, "nobody is gone");
         assert_eq!(repair(SegmentId(1), &sealed, &active, &[C], 2), None, "nobody is left");
-        let moved = sealed.reseated(Epoch(1), &[A, B], vec![A, C]).unwrap();
-        assert!(moved.reseated(Epoch(1), &[A, B], vec![A, B]).is_none());
+        let seating = sealed.seating(C).unwrap();
+        assert_eq!(SetRow::verdict(Some(&seating), C, &offer(3)), Verdict::Wanted);
+        assert!(row().seating(C).is_none());
+        assert!(seating.seated(Epoch(1), C, &[A]).is_none(), "of an earlier attempt");
+        assert!(seating.seated(Epoch(2), B, &[A]).is_none());
+        let seated = seating.seated(Epoch(2), C, &[A, C]).unwrap();
+        assert_eq!((seated.set, seated.joining, seated.epoch), (vec![A, C], None, Epoch(2)));
     }
 }

@@ -85,6 +85,8 @@ pub struct GroupRow {
     pub view: View,
     /// Members that are being drained, also while they are not in the view: they come back as such.
     pub draining: BTreeSet<MemberId>,
+    /// Members that were drained and removed: whatever names them, they have nothing of it.
+    pub removed: BTreeSet<MemberId>,
     /// Members that were counted out, the last ones at the end, and where their logs ended at least.
     pub lost: Vec<(MemberId, u64)>,
 }
@@ -93,7 +95,12 @@ impl GroupRow {
     /// A group without members.
     #[must_use]
     pub fn new(copies: u8) -> GroupRow {
-        GroupRow { view: View::new(copies), draining: BTreeSet::new(), lost: Vec::new() }
+        GroupRow {
+            view: View::new(copies),
+            draining: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            lost: Vec::new(),
+        }
     }
 
     /// The row with the next view. `settled` says that the view until now had stood for long.

@@ -93,6 +93,12 @@ impl Writer {
         self.waiting.len() + self.places.len()
     }
 
+    /// Whether a record that is not acknowledged is in a segment, be it open or closed: it may yet be named.
+    #[must_use]
+    pub fn holds(&self, segment: SegmentId) -> bool {
+        self.places.values().any(|(place, _)| place.segment == segment)
+    }
+
     /// Segments that are being filled, or wait to be.
     #[must_use]
     pub fn open_segments(&self) -> Vec<SegmentId> {

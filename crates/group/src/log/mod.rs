@@ -310,7 +310,11 @@ impl MemberLog {
             Verdict::SealedAt { epoch, len, check } => {
                 self.seal(segment, epoch, len, check).ok().and_then(|step| step.record)
             }
-            Verdict::Clean | Verdict::Unwanted => self.forget(segment),
+            // Said before this copy was asked for.
+            Verdict::Unwanted(epoch) if self.segments.get(&segment).is_none_or(|kept| kept.epoch > epoch) => {
+                None
+            }
+            Verdict::Clean | Verdict::Gone | Verdict::Unwanted(_) => self.forget(segment),
         }
     }
 

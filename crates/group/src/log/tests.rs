@@ -108,6 +108,9 @@ fn copies_go_only_by_a_verdict() {
     assert_eq!(log.offers()[0].sealed, Some((3, check)));
     assert!(matches!(log.judged(S, Verdict::Clean), Some(Record::Drop { .. })));
     assert!(log.offers().is_empty() && log.judged(S, Verdict::Clean).is_none());
+    log.append(&append(0, b"abc", 5)).unwrap();
+    assert!(log.judged(S, Verdict::Unwanted(Epoch(4))).is_none(), "that was about an older copy");
+    assert!(log.judged(S, Verdict::Unwanted(Epoch(5))).is_some());
 }
 
 #[test]
