@@ -81,6 +81,8 @@ enum Phase {
 #[derive(Default)]
 pub(crate) struct Pause {
     wanted: AtomicBool,
+    /// Wanted, and neither reached nor given up. Apart from the state, whose lock is held while parts are asked for theirs: who holds a lock of a part asks here.
+    undecided: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -107,9 +109,9 @@ impl Pause {
         self.wanted.load(Ordering::Acquire)
     }
 
-    /// Whether a pause is wanted and neither reached nor given up yet.
+    /// Whether a pause is wanted and neither reached nor given up yet. Takes no lock.
     pub(super) fn is_undecided(&self) -> bool {
-        self.state.lock().phase == Phase::Wanted
+        self.undecided.load(Ordering::Acquire)
     }
 
     /// Serving begins, by these parts. `pending`: requests that are answered later.
@@ -146,6 +148,7 @@ impl Pause {
         }
         let parts: Vec<_> = state.parts.iter().filter_map(Weak::upgrade).collect();
         state.phase = Phase::Wanted;
+        self.undecided.store(true, Ordering::Release);
         self.wanted.store(true, Ordering::Release);
         Ok(parts)
     }
@@ -161,6 +164,7 @@ impl Pause {
         {
             let mut state = self.state.lock();
             (state.phase, state.left) = (Phase::Paused, left);
+            self.undecided.store(false, Ordering::Release);
         }
         parts.iter().for_each(|part| part.decided());
     }
@@ -171,6 +175,7 @@ impl Pause {
             self.wanted.store(false, Ordering::Release);
             parts.iter().for_each(|part| Arc::clone(part).go_on());
             state.phase = Phase::Serving;
+            self.undecided.store(false, Ordering::Release);
         }
         parts.iter().for_each(|part| part.decided());
     }
