@@ -25,6 +25,7 @@ pub fn errno(error: &VfsError) -> Errno {
         VfsError::NoData => Errno::ENXIO,
         VfsError::Locked => Errno::EAGAIN,
         VfsError::Deadlock => Errno::EDEADLK,
+        VfsError::TooManyLocks(_) => Errno::ENOLCK,
         VfsError::Interrupted => Errno::EINTR,
         VfsError::ReadOnly => Errno::EROFS,
         VfsError::Meta(error) => meta(error),

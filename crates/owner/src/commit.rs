@@ -217,7 +217,7 @@ impl VolumeOwner {
             let gone = requests
                 .extract_if(|id, pending| pending.request.session == session && !table.has_request(*id));
             let refused: Vec<_> = gone.map(|(_, pending)| pending.reply).collect();
-            core.tell.push((session, Push::Ended));
+            core.tell.push((session, Push::Ended { session }));
             (effects, refused)
         };
         refused.into_iter().for_each(|reply| reply(Err(Refusal::SessionEnded)));

@@ -25,6 +25,9 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 const ASK_AFTER: Duration = Duration::from_secs(30);
 const WAITS_FOR: Duration = Duration::from_secs(45);
 
+/// Ranges that a session may have locked on one inode: they are one row. The next lock, or part of one that is given up, is refused.
+const RANGES_MAX: usize = 4096;
+
 /// An owner or a handle: its session, and its number there.
 type Whose = (SessionId, u64);
 type Wanted = LockRequest<Whose>;
@@ -87,6 +90,30 @@ impl SharedLocks {
             })
             .collect();
         (!rows.is_empty()).then_some(LocksRow(rows))
+    }
+
+    /// Whether a session has as many locks on an inode as it may.
+    fn is_full(&self, session: SessionId, ino: Ino) -> bool {
+        let held = self.rules.held_on(ino).filter(|held| held.owner.0 == session);
+        held.take(RANGES_MAX).count() == RANGES_MAX
+    }
+
+    /// Whether this is locked already: it was waited for, or is asked for twice.
+    fn has(&self, ino: Ino, wanted: &Wanted) -> bool {
+        let covers = |range: &LockRange| {
+            range.start <= wanted.range.start
+                && range.end >= wanted.range.end
+                && range.kind == wanted.range.kind
+        };
+        let mut held = self.rules.held_on(ino);
+        held.any(|held| held.space == wanted.space && held.owner == wanted.owner && covers(&held.range))
+    }
+
+    /// Whether one of the owner's locks has something before and after this range.
+    fn would_split(&self, ino: Ino, space: LockSpace, owner: Whose, (start, end): (u64, u64)) -> bool {
+        let around = |held: &Wanted| held.range.start < start && held.range.end > end;
+        let mut held = self.rules.held_on(ino);
+        held.any(|held| held.space == space && held.owner == owner && around(held))
     }
 
     pub(crate) fn conflict(&self, session: SessionId, ino: Ino, request: &LockRequest) -> Option<LockRange> {
@@ -242,6 +269,9 @@ impl Core {
         if request.range.start > request.range.end || !self.sessions.lives(session) {
             return Answer::Failed(Failure::Invalid);
         }
+        if self.locks.is_full(session, ino) && !self.locks.has(ino, &of(session, request)) {
+            return Answer::Failed(Failure::TooManyLocks);
+        }
         let (outcome, woken) = self.locks.set(ino, of(session, request), wait, now);
         // A conversion of a flock lock gives up what there was, also where it fails.
         self.put_locks(session, at, ino);
@@ -261,10 +291,14 @@ impl Core {
         (space, owner): (LockSpace, u64),
         range: (u64, u64),
         now: Moment,
-    ) {
+    ) -> Answer {
+        if self.locks.would_split(ino, space, (session, owner), range) && self.locks.is_full(session, ino) {
+            return Answer::Failed(Failure::TooManyLocks);
+        }
         let woken = self.locks.unlock(ino, space, (session, owner), range, now);
         self.put_locks(session, at, ino);
         self.wake(at, &woken);
+        Answer::Done
     }
 
     pub(crate) fn unlock_handle(

@@ -22,9 +22,11 @@ impl Given {
         self.0.insert(session, row);
     }
 
-    /// Objects that a session was given and has not committed.
-    pub(crate) fn objects(&self, session: SessionId) -> u64 {
-        self.0.get(&session).map_or(0, |row| row.objects.iter().map(|(_, (_, count))| count).sum())
+    /// Segments and objects that a session was given and has not committed.
+    pub(crate) fn outstanding(&self, session: SessionId) -> (u64, u64) {
+        let Some(row) = self.0.get(&session) else { return (0, 0) };
+        let segments = row.segments.iter().map(|(_, count)| count).sum();
+        (segments, row.objects.iter().map(|(_, (_, count))| count).sum())
     }
 
     /// Whether all these are of the session's numbers.

@@ -14,8 +14,8 @@ use crate::{carry, owner::VolumeOwner, rights};
 
 /// Numbers of each kind that one request is given at most.
 const NUMBERS_MAX: u32 = 4096;
-/// Objects that a session may have numbers of, and not have committed.
-const OBJECTS_MAX: u64 = 1 << 16;
+/// Segments, and objects, that a session may have numbers of and not have committed.
+const OUTSTANDING_MAX: u64 = 1 << 16;
 
 /// Of a session that does not see everything, the inodes that were needed: what it has come to see since then is not carried out.
 fn needed(rights: &Rights, needs: &[Need]) -> Option<FxHashSet<Ino>> {
@@ -103,8 +103,7 @@ impl VolumeOwner {
             }
             Operation::Unlock(ino, space, owner, range) => {
                 let now = self.ticks.now();
-                self.core.lock().unlock((session, self.at), *ino, (*space, *owner), *range, now);
-                Answer::Done
+                self.core.lock().unlock((session, self.at), *ino, (*space, *owner), *range, now)
             }
             Operation::UnlockHandle(ino, handle) => {
                 let now = self.ticks.now();
@@ -134,8 +133,9 @@ impl VolumeOwner {
     }
 
     fn give(&self, session: SessionId, segments: u32, objects: u32) -> Result<Answer, MetaError> {
-        let has = self.core.lock().given.objects(session);
-        if segments.max(objects) > NUMBERS_MAX || has + u64::from(objects) > OBJECTS_MAX {
+        let has = self.core.lock().given.outstanding(session);
+        let exceeds = |has: u64, more: u32| has + u64::from(more) > OUTSTANDING_MAX;
+        if segments.max(objects) > NUMBERS_MAX || exceeds(has.0, segments) || exceeds(has.1, objects) {
             return Ok(Answer::Failed(Failure::Invalid));
         }
         let (first_segment, first_object) = self.ns.new_numbers(segments, objects);

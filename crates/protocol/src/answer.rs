@@ -141,6 +141,8 @@ pub enum Failure {
     Deadlock,
     /// The contents of the file are final.
     Sealed,
+    /// The session has too many locks there.
+    TooManyLocks,
 }
 
 choice!(Failure {
@@ -166,6 +168,7 @@ choice!(Failure {
     20 => WouldBlock,
     21 => Deadlock,
     22 => Sealed,
+    23 => TooManyLocks,
 });
 
 impl From<&MetaError> for Failure {

@@ -1,5 +1,7 @@
 //! Beginning, keeping and ending a session, and what its client is told unasked.
 
+use std::fmt;
+
 use forebay_cluster::{Grant, Lease, SessionId, Stamp};
 use forebay_types::{Epoch, Ino};
 
@@ -10,7 +12,7 @@ use crate::{
 };
 
 /// The first message of a connection that uses a volume. Begins the session, or goes on with it on this connection.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The volume's name.
     pub volume: String,
@@ -23,6 +25,20 @@ pub struct Hello {
     /// The session was begun before: where it is over, this is refused as [`crate::Refusal::SessionEnded`], and none is begun. A client that does not know
     /// whether its first message arrived would else take a new session for the old one.
     pub resumes: bool,
+}
+
+impl fmt::Debug for Hello {
+    /// Without the secret: messages come into logs.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = if self.token.is_some() { "with a token" } else { "without a token" };
+        to.debug_struct("Hello")
+            .field("volume", &self.volume)
+            .field("token", &format_args!("{token}"))
+            .field("session", &self.session)
+            .field("client", &self.client)
+            .field("resumes", &self.resumes)
+            .finish()
+    }
 }
 
 /// The answer to [`Hello`].
@@ -90,8 +106,11 @@ pub enum Push {
         /// On what.
         ino: Ino,
     },
-    /// The session was ended by the owner.
-    Ended,
+    /// A session was ended by the owner: what is told of an earlier one says nothing of the next.
+    Ended {
+        /// Which.
+        session: SessionId,
+    },
 }
 
 record!(Hello { volume, token, session, client, resumes });
@@ -102,5 +121,5 @@ record!(Return { session, ino, stamp, kept, open });
 choice!(Push {
     1 => Recall { ino, keep, stamp },
     2 => LockFree { ino },
-    3 => Ended,
+    4 => Ended { session },
 });

@@ -260,7 +260,7 @@ fn all() -> Vec<Case> {
     for push in [
         Push::Recall { ino: Ino(1), keep: Some(Lease::Read), stamp },
         Push::LockFree { ino: Ino(1) },
-        Push::Ended,
+        Push::Ended { session },
     ] {
         all.push(case(push));
     }

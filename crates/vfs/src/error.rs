@@ -66,6 +66,9 @@ pub enum VfsError {
     /// Waiting for the lock would never end.
     #[error("waiting for this lock would deadlock")]
     Deadlock,
+    /// There are as many locks on the inode as it can have.
+    #[error("inode {0} has too many locks")]
+    TooManyLocks(Ino),
     /// The caller got a signal while waiting.
     #[error("interrupted")]
     Interrupted,

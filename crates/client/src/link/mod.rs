@@ -269,9 +269,15 @@ impl Listener for Shared {
         match push {
             Push::Recall { ino, keep, stamp } => events.recalled(ino, keep, stamp),
             Push::LockFree { ino } => events.lock_free(ino),
-            Push::Ended => {
-                let round = self.state.lock().round;
-                self.trouble(round, &Trouble::Refused(Refusal::SessionEnded));
+            Push::Ended { session } => {
+                let round = {
+                    let state = self.state.lock();
+                    (state.session == session).then_some(state.round)
+                };
+                // What is said late of an earlier session takes nothing from this one.
+                if let Some(round) = round {
+                    self.trouble(round, &Trouble::Refused(Refusal::SessionEnded));
+                }
             }
         }
     }

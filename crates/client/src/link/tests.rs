@@ -44,6 +44,7 @@ struct Said {
 
 #[derive(Default)]
 struct Fake {
+    listener: Mutex<Option<Weak<dyn Listener>>>,
     said: Mutex<Said>,
     changed: Condvar,
 }
@@ -56,6 +57,11 @@ impl Fake {
         }
     }
 
+    fn push(&self, push: Push) {
+        let listener = self.listener.lock().as_ref().and_then(Weak::upgrade);
+        listener.unwrap().pushed(push);
+    }
+
     fn release(&self) {
         self.said.lock().released = true;
         self.changed.notify_all();
@@ -63,7 +69,9 @@ impl Fake {
 }
 
 impl Transport for Fake {
-    fn listen(&self, _: Weak<dyn Listener>) {}
+    fn listen(&self, listener: Weak<dyn Listener>) {
+        *self.listener.lock() = Some(listener);
+    }
 
     fn hello(&self, hello: &Hello, _: Duration) -> Result<Welcome, Trouble> {
         let mut said = self.said.lock();
@@ -272,6 +280,20 @@ fn a_session_that_is_not_there_any_more_is_not_begun_again() {
     let [first, resumed, next] = hellos[..] else { panic!("{hellos:?}") };
     assert_eq!((first.0, resumed, next.1), (resumed.0, (first.0, true), false));
     assert_ne!(first.0, next.0);
+}
+
+/// Else what is kept back in the next session would be lost with one that has nothing any more.
+#[test]
+fn the_end_of_an_earlier_session_ends_no_later_one() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    let first = bed.fake.said.lock().hellos[0].0;
+    bed.fake.push(Push::Ended { session: first });
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!((bed.link.number(), *bed.heard.over.lock()), (2, 1));
+    bed.fake.push(Push::Ended { session: first });
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+    assert_eq!((bed.link.number(), *bed.heard.over.lock()), (2, 1));
 }
 
 /// Says when it is dropped.

@@ -9,7 +9,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -117,12 +117,17 @@ impl RpcTransport {
         })
     }
 
-    fn reserve(&self, bytes: u64) {
+    /// Waits until an answer of so many bytes may be asked for. Returns what is left of the patience; nothing where it is over.
+    fn reserve(&self, bytes: u64, patience: Duration) -> Option<Duration> {
+        let until = Instant::now() + patience;
         let mut reserved = self.reserved.lock();
         while *reserved + bytes > RESERVED_MAX {
-            self.freed.wait(&mut reserved);
+            if self.freed.wait_until(&mut reserved, until).timed_out() {
+                return None;
+            }
         }
         *reserved += bytes;
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     fn free(&self, bytes: u64) {
@@ -208,13 +213,14 @@ impl Transport for RpcTransport {
 
     fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble> {
         let max = reply_max(&request.operation);
-        if !urgent {
-            self.reserve(u64::from(max));
+        if urgent {
+            return decoded(&self.call(Kind::Ask, request.encode(), max, patience)?);
         }
-        let answered = self.call(Kind::Ask, request.encode(), max, patience);
-        if !urgent {
-            self.free(u64::from(max));
-        }
+        let Some(left) = self.reserve(u64::from(max), patience) else {
+            return Err(Trouble::Refused(Refusal::Unavailable("too many answers are waited for".to_owned())));
+        };
+        let answered = self.call(Kind::Ask, request.encode(), max, left);
+        self.free(u64::from(max));
         decoded(&answered?)
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn failed(failure: Failure, ino: Ino) -> VfsError {
         Failure::ReadOnly => VfsError::ReadOnly,
         Failure::WouldBlock => VfsError::Locked,
         Failure::Deadlock => VfsError::Deadlock,
+        Failure::TooManyLocks => VfsError::TooManyLocks(ino),
         Failure::NoSubvolume | Failure::Io => VfsError::Failed(Box::new(ClientError::Failed(failure))),
     }
 }

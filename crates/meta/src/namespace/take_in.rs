@@ -95,10 +95,10 @@ impl Namespace {
         txn: &mut Txn<'_>,
         objects: &[(ObjectRef, Vec<NewSegment>)],
     ) -> Result<Known, MetaError> {
-        let mut fresh = Known::default();
-        for (at, (object, segments)) in objects.iter().enumerate() {
+        let (mut fresh, mut seen) = (Known::default(), FxHashSet::default());
+        for (object, segments) in objects {
             let garbage = self.rows.get(&Key::Garbage(object.epoch.0, object.id.0).encode())?;
-            let twice = objects[..at].iter().any(|(other, _)| other == object);
+            let twice = !seen.insert(*object);
             if segments.is_empty() || twice || garbage.is_some() || txn.owner.segments.of_object(*object) > 0
             {
                 return Err(MetaError::Invalid("an object that is not new, or has no segment"));

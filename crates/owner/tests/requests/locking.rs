@@ -123,6 +123,31 @@ fn locks_outlive_the_owner_and_not_the_session() {
     }
 }
 
+/// They are one row, which no engine takes at any length.
+#[test]
+fn a_session_has_a_bounded_number_of_locks_on_an_inode() {
+    let world = World::new();
+    let server = world.owner();
+    let one = server.begin(1);
+    let ino = one.inode(make("a")).ino;
+    let full = Answer::Failed(Failure::TooManyLocks);
+    let single = |number: u64| record(5, 2 * number, 2 * number, Exclusive);
+    for number in 0..4095 {
+        assert_eq!(lock(&one, ino, single(number), false), Answer::Done);
+    }
+    let last = record(5, 10_000, 10_009, Exclusive);
+    assert_eq!(lock(&one, ino, last, false), Answer::Done);
+    assert_eq!(lock(&one, ino, record(5, 20_000, 20_000, Exclusive), false), full);
+    assert_eq!(lock(&one, ino, last, false), Answer::Done, "it has that");
+    let middle = |request: &LockRequest| Operation::Unlock(ino, request.space, 5, (10_004, 10_005));
+    assert_eq!(one.ask(middle(&last)).answer(), full, "there would be two");
+    unlock(&one, ino, &single(7));
+    assert_eq!(one.ask(middle(&last)).answer(), Answer::Done);
+    unlock(&one, ino, &record(5, 0, u64::MAX, Exclusive));
+    assert_eq!(lock(&one, ino, last, false), Answer::Done);
+    server.stop().unwrap();
+}
+
 #[test]
 fn a_lock_that_nobody_claims_is_taken_back() {
     let world = World::new();

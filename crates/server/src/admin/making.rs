@@ -56,14 +56,29 @@ pub(super) fn make(cluster: &Arc<Cluster>, wanted: &VolumeInfo) -> Result<Volume
         None => Ok((vec![Change::Volume(name.to_owned(), Some(row.clone()))], ())),
     })?;
     let ready = VolumeRow { state: VolumeState::Ready, ..row.clone() };
-    match fill(cluster, name, &ready, &store) {
-        Ok(()) => Ok(volume_info(name, &ready)),
-        Err(refused) => {
-            // The name is free again; the first error says more.
-            let _ = removing::forget(cluster, name, &row);
+    if let Err(refused) = mark(name, &row, &store) {
+        // The name is free again; the first error says more.
+        let _ = removing::forget(cluster, name, &row);
+        return Err(refused);
+    }
+    match fill(cluster, name, &ready) {
+        Err(refused) if !is_ready(cluster, name, &row) => {
+            // Nobody takes the store while the entry may be there.
+            if removing::forget(cluster, name, &row).is_ok() {
+                let _the_first_error_says_more = store.delete(MARK);
+            }
             Err(refused)
         }
+        // What failed besides is done by whoever follows the registry.
+        _ => Ok(volume_info(name, &ready)),
     }
+}
+
+/// Whether the volume is ready after all: the answer was lost, not the change.
+fn is_ready(cluster: &Cluster, name: &str, row: &VolumeRow) -> bool {
+    let view = cluster.registry.refresh();
+    let is_ours = |found: &VolumeRow| found.id == row.id && found.state == VolumeState::Ready;
+    view.is_ok_and(|view| view.volumes.get(name).is_some_and(is_ours))
 }
 
 fn taken(name: &str, state: VolumeState) -> Refused {
@@ -130,22 +145,21 @@ fn try_out(url: &StoreUrl, row: &VolumeRow) -> Result<ObjectStore, Refused> {
     Ok(store)
 }
 
-/// Marks the store, makes the database, and says that the volume is ready.
-fn fill(cluster: &Arc<Cluster>, name: &str, ready: &VolumeRow, store: &ObjectStore) -> Result<(), Refused> {
-    let mark = format!("volume {} ('{name}')\n", ready.id);
-    store.put_new(MARK, Bytes::from(mark)).map_err(|error| invalid(error.to_string()))?;
-    let made = make_database(cluster, ready.id).map_err(unavailable).and_then(|()| {
-        cluster.registry.change(|view| match view.volumes.get(name) {
-            Some(row) if row.id == ready.id => {
-                Ok((vec![Change::Volume(name.to_owned(), Some(ready.clone()))], ()))
-            }
-            _ => Err(Refusal::Unavailable(format!("the volume '{name}' was deleted meanwhile")).into()),
-        })
-    });
-    if made.is_err() {
-        let _the_first_error_says_more = store.delete(MARK);
-        return made;
-    }
+/// Says in the store whose it is.
+fn mark(name: &str, row: &VolumeRow, store: &ObjectStore) -> Result<(), Refused> {
+    let mark = format!("volume {} ('{name}')\n", row.id);
+    store.put_new(MARK, Bytes::from(mark)).map(drop).map_err(|error| invalid(error.to_string()))
+}
+
+/// Makes the database, and says that the volume is ready.
+fn fill(cluster: &Arc<Cluster>, name: &str, ready: &VolumeRow) -> Result<(), Refused> {
+    make_database(cluster, ready.id).map_err(unavailable)?;
+    cluster.registry.change(|view| match view.volumes.get(name) {
+        Some(row) if row.id == ready.id => {
+            Ok((vec![Change::Volume(name.to_owned(), Some(ready.clone()))], ()))
+        }
+        _ => Err(Refused::from(Refusal::Unavailable(format!("the volume '{name}' was deleted meanwhile")))),
+    })?;
     cluster.follow().map_err(unavailable)
 }
 

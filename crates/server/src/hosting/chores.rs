@@ -55,7 +55,7 @@ impl<'a> Chores<'a> {
         self.hosted.links.keep_rooms(|session| self.owner.lives(session));
         for (session, link) in self.hosted.links.all() {
             if !self.owner.lives(session) {
-                self.hosted.links.push(session, Push::Ended);
+                self.hosted.links.push(session, Push::Ended { session });
                 self.hosted.links.drop_of(session, &link.peer);
             }
         }

@@ -128,14 +128,14 @@ fn a_token_that_expires_or_is_revoked_ends_its_sessions() {
     let (gone, _): (Vec<TokenInfo>, String) =
         asks.call(Kind::Tokens, &TokenRequest::Revoke(lasting.id.clone())).unwrap();
     assert_eq!(gone, std::slice::from_ref(&lasting));
-    until("the second to hear it", || two.told().contains(&Push::Ended).then_some(()));
+    until("the second to hear it", || two.told().contains(&Push::Ended { session: second.id }).then_some(()));
     let why = denied(two.hello("v", 2, Some(&long)));
     assert!(why.contains("revoked"), "{why}");
     assert!(first.sees("a"), "the other one goes on");
     until("the first to hear it", || {
         // It lives until then, so it ends for no other reason.
         let _over_perhaps = one.raw(Kind::Renew as u16, first.id.encode());
-        one.told().contains(&Push::Ended).then_some(())
+        one.told().contains(&Push::Ended { session: first.id }).then_some(())
     });
     assert!(denied(one.hello("v", 9, Some(&short))).contains("has expired"));
     let again: Result<(Vec<TokenInfo>, String), _> =
@@ -188,7 +188,7 @@ fn a_session_that_greets_again_is_still_on_its_connection() {
         assert!(waits.join().unwrap().inode().is_some());
     });
     let _: (Vec<TokenInfo>, String) = asks.call(Kind::Tokens, &TokenRequest::Revoke(token.id)).unwrap();
-    until("the end", || one.told().contains(&Push::Ended).then_some(()));
+    until("the end", || one.told().contains(&Push::Ended { session: keeper.id }).then_some(()));
 }
 
 /// A session is on one connection: on another one that it has left, it is not answered, as recalls would not reach it there.
