@@ -33,6 +33,7 @@ const WRITE_LEASE: u8 = b'w';
 const NUMBERS: u8 = b'u';
 const OPEN: u8 = b'l';
 const LOCKS: u8 = b'k';
+const SET: u8 = b'g';
 
 /// A decoded key. Each names one row; where the row has versions, the generation is in [`VersionedKey`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -67,6 +68,8 @@ pub enum Key {
     Open(u128, SubvolumeId, Ino),
     /// A session's locks on an inode of a subvolume.
     Locks(u128, SubvolumeId, Ino),
+    /// Who has a segment that the store may not have.
+    Set(SegmentId),
 }
 
 /// What a versioned row is about.
@@ -240,6 +243,12 @@ pub fn locks(session: Option<u128>) -> Vec<u8> {
     of_session(LOCKS, session)
 }
 
+/// What the keys of the sets of segments begin with.
+#[must_use]
+pub fn sets() -> Vec<u8> {
+    volume(SET)
+}
+
 fn of_session(tag: u8, session: Option<u128>) -> Vec<u8> {
     let mut key = volume(tag);
     key.extend(session.iter().flat_map(|session| session.to_be_bytes()));
@@ -291,6 +300,7 @@ impl Key {
             Key::Numbers(session) => of_session(NUMBERS, Some(*session)),
             Key::Open(session, subvolume, ino) => on_inode(OPEN, *session, *subvolume, *ino),
             Key::Locks(session, subvolume, ino) => on_inode(LOCKS, *session, *subvolume, *ino),
+            Key::Set(id) => extend(volume(SET), &[&id.0.to_be_bytes()]),
         }
     }
 
@@ -346,6 +356,7 @@ fn global(tag: u8, from: &mut Decoder<'_>) -> Result<Key, FormatError> {
         NUMBERS => Key::Numbers(be128(from)?),
         OPEN => Key::Open(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
         LOCKS => Key::Locks(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
+        SET => Key::Set(SegmentId(be64(from)?)),
         other => return Err(FormatError::invalid("a key", format!("no volume row has tag {other}"))),
     })
 }

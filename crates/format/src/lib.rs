@@ -13,6 +13,7 @@ pub mod moving_row;
 pub mod record;
 pub mod row;
 pub mod run;
+pub mod set_row;
 pub mod shared_row;
 pub mod stream;
 

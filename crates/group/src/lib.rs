@@ -28,7 +28,7 @@ mod writer;
 
 pub use budget::Budget;
 pub use heat::Heat;
-pub use ids::{Incarnation, MemberId, ViewEpoch};
+pub use ids::{GroupId, Incarnation, MemberId, ViewEpoch};
 pub use keeper::{Change, Joining, MemberRow, Refusal, Renewal, Watch};
 pub use log::{Append, Fenced, Kept, LogError, MemberLog, Offer, Piece, Record, Step};
 pub use membership::{Membership, NotActing};

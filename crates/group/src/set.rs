@@ -64,6 +64,9 @@ pub enum NotTaken {
     /// It has another length.
     #[error("the segment was sealed at {0} bytes")]
     OtherLength(u64),
+    /// It was sealed with other bytes: those that were put are not what its writer appended.
+    #[error("the segment was sealed with other bytes")]
+    OtherBytes,
 }
 
 /// What a member is told of a copy that it offers.
@@ -95,11 +98,11 @@ impl SetRow {
         SetRow { writer, epoch: Epoch(1), lane, set, joining: None, state: SetState::Open, settled: false }
     }
 
-    /// The row once an object has the segment, of which `len` bytes were put by a member that goes by `epoch`.
+    /// The row once an object has the segment, of which `len` bytes were put by a member that goes by `epoch`; `check` is their CRC32C.
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn stored(&self, epoch: Epoch, len: u64) -> Result<SetRow, NotTaken> {
+    pub fn stored(&self, epoch: Epoch, len: u64, check: u32) -> Result<SetRow, NotTaken> {
         match self.state {
             SetState::Stored => return Err(NotTaken::Over),
             _ if self.lane == Lane::Journal => return Err(NotTaken::Over),
@@ -107,6 +110,7 @@ impl SetRow {
             SetState::Sealed { len: sealed, .. } if sealed != len => {
                 return Err(NotTaken::OtherLength(sealed));
             }
+            SetState::Sealed { check: sealed, .. } if sealed != check => return Err(NotTaken::OtherBytes),
             SetState::Sealed { .. } | SetState::Open => {}
         }
         Ok(SetRow { state: SetState::Stored, ..self.clone() })
@@ -227,26 +231,27 @@ mod tests {
     #[test]
     fn a_segment_is_stored_once_and_at_its_length() {
         let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
-        assert_eq!(sealed.stored(Epoch(1), 9), Err(NotTaken::OtherLength(10)));
-        let stored = sealed.stored(Epoch(1), 10).unwrap();
-        assert_eq!(stored.stored(Epoch(1), 10), Err(NotTaken::Over));
-        assert!(row().stored(Epoch(1), 9).is_ok(), "its writer sealed it and has not said so yet");
-        assert_eq!(SetRow { lane: Lane::Journal, ..row() }.stored(Epoch(1), 9), Err(NotTaken::Over));
+        assert_eq!(sealed.stored(Epoch(1), 9, 5), Err(NotTaken::OtherLength(10)));
+        let stored = sealed.stored(Epoch(1), 10, 5).unwrap();
+        assert_eq!(stored.stored(Epoch(1), 10, 5), Err(NotTaken::Over));
+        assert_eq!(sealed.stored(Epoch(1), 10, 4), Err(NotTaken::OtherBytes));
+        assert!(row().stored(Epoch(1), 9, 5).is_ok(), "its writer sealed it and has not said so yet");
+        assert_eq!(SetRow { lane: Lane::Journal, ..row() }.stored(Epoch(1), 9, 5), Err(NotTaken::Over));
     }
 
     #[test]
     fn what_is_late_is_refused() {
         let fenced = row().fenced().unwrap();
-        assert_eq!(fenced.stored(Epoch(1), 10), Err(NotTaken::Late(Epoch(2))));
+        assert_eq!(fenced.stored(Epoch(1), 10, 5), Err(NotTaken::Late(Epoch(2))));
         assert!(fenced.sealed(Epoch(1), 10, 5).is_none());
         let recovered = fenced.recovered(8, 4, vec![B]);
-        assert_eq!(recovered.stored(Epoch(2), 10), Err(NotTaken::OtherLength(8)));
+        assert_eq!(recovered.stored(Epoch(2), 10, 5), Err(NotTaken::OtherLength(8)));
         assert!(recovered.fenced().is_none(), "what is sealed needs no recovery");
     }
 
     #[test]
     fn a_row_stays_until_nothing_can_name_its_segment() {
-        let stored = row().stored(Epoch(1), 1).unwrap();
+        let stored = row().stored(Epoch(1), 1, 5).unwrap();
         assert!(!stored.is_over(0) && !SetRow::may_collect(Some(&stored)), "a request may be on its way");
         let settled = SetRow { settled: true, ..stored };
         assert!(settled.is_over(5) && SetRow::may_collect(Some(&settled)));
@@ -260,7 +265,7 @@ mod tests {
     #[test]
     fn who_offers_a_copy_is_told_what_it_is_for() {
         let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
-        let stored = sealed.stored(Epoch(1), 10).unwrap();
+        let stored = sealed.stored(Epoch(1), 10, 5).unwrap();
         assert_eq!(SetRow::verdict(Some(&row()), A, &offer(12)), Verdict::Wanted);
         let at = Verdict::SealedAt { epoch: Epoch(1), len: 10, check: 5 };
         assert_eq!(SetRow::verdict(Some(&sealed), A, &offer(12)), at);

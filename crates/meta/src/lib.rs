@@ -33,6 +33,6 @@ pub use log::{Append, Log, LogError, Place, Urgency};
 pub use namespace::{
     Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewContents, NewExtent, NewSegment, Piece,
     PieceSource, Pieces, PlannedRow, Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot,
-    WriteAttr,
+    StoredPlace, WriteAttr,
 };
 pub use segments::{Candidate, Holding, SegmentTotals};

@@ -8,12 +8,16 @@ use forebay_format::{
     row::{ObjectRef, Row},
     shared_row::RetryRow,
 };
-use forebay_types::{Ino, SubvolumeId};
+use forebay_group::Recovery;
+use forebay_types::{Ino, SegmentId, SubvolumeId};
 use rustc_hash::FxHashMap;
 
 use forebay_protocol::{Push, Refusal, Request, Response, Rights};
 
-use crate::{ahead::GivenRuns, locks::SharedLocks, numbers::Given, opens::Opens, request::Reply};
+use crate::{
+    ahead::GivenRuns, locks::SharedLocks, numbers::Given, offers::Groups, opens::Opens, request::Reply,
+    sets::Sets,
+};
 
 /// The number of a batch: they are committed one after the other.
 pub(crate) type BatchNumber = u64;
@@ -72,6 +76,12 @@ pub(crate) struct Core {
     pub(crate) locks: SharedLocks,
     /// The last batch with rows of locks.
     pub(crate) locks_in: BatchNumber,
+    pub(crate) sets: Sets,
+    /// The last batch with rows of sets.
+    pub(crate) sets_in: BatchNumber,
+    pub(crate) groups: Groups,
+    /// Segments that are open and whose writer has ended.
+    pub(crate) recoveries: BTreeMap<SegmentId, Recovery>,
     /// What sessions are to be told once nothing is locked here.
     pub(crate) tell: Vec<(SessionId, Push)>,
     /// Objects to be deleted, and when this owner first saw them.
@@ -124,6 +134,7 @@ impl Core {
         }
         self.release_all(session, at);
         self.unlock_all(session, at, now);
+        self.end_sets(session);
         self.rights.remove(&session);
         self.tokens.remove(&session);
         self.runs.forget(session);

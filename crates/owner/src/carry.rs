@@ -71,6 +71,14 @@ pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Opti
         | Operation::Lock(..)
         | Operation::Unlock(..)
         | Operation::UnlockHandle(..) => Vec::new(),
+        // Who has bytes of a segment is between its writer and the members.
+        Operation::Offer(_)
+        | Operation::Fenced(_)
+        | Operation::BytesBack(_)
+        | Operation::OpenSegments(_)
+        | Operation::Store(_)
+        | Operation::Reseat(_)
+        | Operation::Settle(_) => Vec::new(),
     }
 }
 
@@ -124,13 +132,20 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
                 wants(&step.operation, inodes, names);
             }
         }
+        Operation::OpenSegments(open) => inodes.push(open.directory),
         Operation::Space
         | Operation::Runs(_)
         | Operation::Numbers(..)
         | Operation::Release(_)
         | Operation::TestLock(..)
         | Operation::Unlock(..)
-        | Operation::UnlockHandle(..) => {}
+        | Operation::UnlockHandle(..)
+        | Operation::Offer(_)
+        | Operation::Fenced(_)
+        | Operation::BytesBack(_)
+        | Operation::Store(_)
+        | Operation::Reseat(_)
+        | Operation::Settle(_) => {}
     }
 }
 
@@ -217,7 +232,14 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         | Operation::TestLock(..)
         | Operation::Lock(..)
         | Operation::Unlock(..)
-        | Operation::UnlockHandle(..) => Vec::new(),
+        | Operation::UnlockHandle(..)
+        | Operation::Offer(_)
+        | Operation::Fenced(_)
+        | Operation::BytesBack(_)
+        | Operation::OpenSegments(_)
+        | Operation::Store(_)
+        | Operation::Reseat(_)
+        | Operation::Settle(_) => Vec::new(),
     }
 }
 
@@ -248,7 +270,6 @@ pub(crate) fn carry_out(
         Operation::ReadLink(ino) => Answer::Bytes(ns.read_link(at, *ino)?),
         Operation::Xattr(ino, name) => Answer::Bytes(ns.xattr(at, *ino, name)?),
         Operation::Xattrs(ino) => Answer::Names(ns.xattrs(at, *ino)?),
-        Operation::Map(ino, from, len) => Answer::Mapped(map(ns, at, *ino, *from, *len)?),
         Operation::Make(parent, name, new) => inode(&ns.make(at, *parent, name, new)?),
         Operation::Link(ino, parent, name) => inode(&ns.link(at, *ino, *parent, name)?),
         Operation::SetAttr(ino, set) => inode(&ns.set_attr(at, *ino, set)?),
@@ -288,7 +309,15 @@ pub(crate) fn carry_out(
         | Operation::TestLock(..)
         | Operation::Lock(..)
         | Operation::Unlock(..)
-        | Operation::UnlockHandle(..) => Answer::Failed(Failure::Invalid),
+        | Operation::UnlockHandle(..)
+        | Operation::Map(..)
+        | Operation::Offer(_)
+        | Operation::Fenced(_)
+        | Operation::BytesBack(_)
+        | Operation::OpenSegments(_)
+        | Operation::Store(_)
+        | Operation::Reseat(_)
+        | Operation::Settle(_) => Answer::Failed(Failure::Invalid),
     })
 }
 
@@ -324,14 +353,20 @@ pub(crate) fn told(ns: &Namespace, at: SubvolumeId, inode: &Inode) -> Result<Ino
     Ok(told)
 }
 
-fn place(ns: &Namespace, segment: SegmentId) -> Option<SegmentPlace> {
+pub(crate) fn place(ns: &Namespace, segment: SegmentId) -> Option<SegmentPlace> {
     let row = ns.segment(segment)?;
     let object = row.object.filter(|_| row.state == SegmentState::Stored)?;
     Some(SegmentPlace { object, offset: row.object_offset, len: row.len })
 }
 
 /// What a range of a file consists of, at most [`MAP_PIECES_MAX`] pieces of it.
-fn map(ns: &Namespace, at: SubvolumeId, ino: Ino, from: u64, len: u64) -> Result<Mapped, MetaError> {
+pub(crate) fn map(
+    ns: &Namespace,
+    at: SubvolumeId,
+    ino: Ino,
+    from: u64,
+    len: u64,
+) -> Result<Mapped, MetaError> {
     let mut pieces = ns.map(at, ino, from, len)?;
     pieces.truncate(MAP_PIECES_MAX);
     let to = pieces.last().map_or(from, |last| last.offset + last.len);

@@ -40,6 +40,12 @@ impl Given {
         })
     }
 
+    /// Whether an object is of a session's numbers.
+    pub(crate) fn has_object(&self, session: SessionId, name: ObjectRef) -> bool {
+        let runs = self.0.get(&session).into_iter().flat_map(|row| &row.objects);
+        runs.into_iter().any(|(epoch, run)| *epoch == name.epoch && is_in(*run, name.id.0))
+    }
+
     /// The sessions that have numbers.
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         self.0.keys().copied().collect()

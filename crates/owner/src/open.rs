@@ -1,6 +1,9 @@
 //! Opening a volume that was taken: its namespace, and the clients of the former owner.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use forebay_cluster::{LeaseTable, Moment, SessionId, Sessions, SlotNumber, Standing, Terms};
 use forebay_engine::Engine;
@@ -8,6 +11,7 @@ use forebay_env::Clock;
 use forebay_format::{
     key::{self, Key},
     row::Row,
+    set_row::SegmentSetRow,
     shared_row::{LocksRow, NumbersRow, RetryRow, SessionRow},
 };
 use forebay_meta::{MetaError, Namespace};
@@ -22,9 +26,11 @@ use crate::{
     locks::SharedLocks,
     log::CommitLog,
     numbers::Given,
+    offers::Groups,
     opens::Opens,
     owner::VolumeOwner,
     request::Tell,
+    sets::Sets,
     take::Taken,
     ticks::Ticks,
     told::ToldClock,
@@ -71,7 +77,7 @@ impl VolumeOwner {
         let now = ticks.now();
         sessions.was_deaf(now.since(began), now);
         let former = sessions.all();
-        let core = Core {
+        let mut core = Core {
             ownership,
             table: LeaseTable::taken_over(epoch, &sessions.all(), &writes),
             sessions,
@@ -98,9 +104,15 @@ impl VolumeOwner {
             opens: held.1,
             locks: held.2,
             locks_in: 0,
+            sets: held.3,
+            sets_in: 0,
+            groups: Groups::default(),
+            recoveries: BTreeMap::new(),
             tell: Vec::new(),
             garbage_since: FxHashMap::default(),
         };
+        // Its sessions may have ended with the former owner, which was not done with what they left.
+        core.take_up_sets();
         Ok(VolumeOwner::new(ns, log, at, core, ticks, push))
     }
 }
@@ -113,7 +125,7 @@ struct Loaded {
     writes: Writes,
     rights: AllRights,
     tokens: Tokens,
-    held: (Given, Opens, SharedLocks),
+    held: (Given, Opens, SharedLocks, Sets),
 }
 
 impl Loaded {
@@ -187,8 +199,9 @@ fn load_held(
     engine: &dyn Engine,
     sessions: &Sessions<Kept>,
     at: SubvolumeId,
-) -> Result<(Given, Opens, SharedLocks), MetaError> {
+) -> Result<(Given, Opens, SharedLocks, Sets), MetaError> {
     let (mut given, mut opens, mut locks) = (Given::default(), Opens::default(), SharedLocks::default());
+    let mut sets = Sets::default();
     each_row(engine, &key::numbers(None), |key, value| {
         if let Key::Numbers(id) = key {
             let row = NumbersRow::decode(value).map_err(|source| damaged("numbers of a session", source))?;
@@ -215,7 +228,15 @@ fn load_held(
         }
         Ok(())
     })?;
-    Ok((given, opens, locks))
+    each_row(engine, &key::sets(), |key, value| {
+        if let Key::Set(segment) = key {
+            let row =
+                SegmentSetRow::decode(value).map_err(|source| damaged("the set of a segment", source))?;
+            sets.restore(segment, row);
+        }
+        Ok(())
+    })?;
+    Ok((given, opens, locks, sets))
 }
 
 fn damaged(row: &str, source: forebay_format::FormatError) -> MetaError {

@@ -41,6 +41,8 @@ pub struct VolumeOwner {
     pub(crate) batch: RwLock<()>,
     pub(crate) ticks: Arc<dyn Ticks>,
     pub(crate) batches: Batches,
+    /// Held by who looks at rows of sets and changes them with what he has seen. Taken inside of `batch`, and before `core`.
+    pub(crate) lanes: Mutex<()>,
     /// Bytes that the files of the volume may have.
     pub(crate) limit: AtomicU64,
     push: Tell,
@@ -72,6 +74,7 @@ impl VolumeOwner {
             batch,
             ticks,
             batches,
+            lanes: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
             push,
         }

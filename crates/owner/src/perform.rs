@@ -2,11 +2,15 @@
 //!
 //! Runs while no batch can be closed, so that rows of sessions are in the same batch as the record that they go with.
 
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use forebay_cluster::{Need, SessionId};
+use forebay_format::row::Extent;
+use forebay_group::SetState;
 use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Piece, PieceSource, Removed};
-use forebay_protocol::{Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SpaceAnswer};
+use forebay_protocol::{
+    Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SetPlace, SpaceAnswer,
+};
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashSet;
 
@@ -24,6 +28,10 @@ fn needed(rights: &Rights, needs: &[Need]) -> Option<FxHashSet<Ino>> {
 
 fn is_needed(needed: Option<&FxHashSet<Ino>>, ino: Ino) -> bool {
     needed.is_none_or(|needed| needed.contains(&ino))
+}
+
+fn extents_of(commit: &Commit) -> impl Iterator<Item = &Extent> {
+    commit.files.iter().flat_map(|file| file.extents.iter().map(|(_, extent)| extent))
 }
 
 fn inode(inode: &Inode) -> Answer {
@@ -92,6 +100,13 @@ impl VolumeOwner {
                 self.core.lock().released(session, self.at, inos);
                 Answer::Done
             }
+            Operation::Map(ino, from, len) => self.map(*ino, *from, *len)?,
+            Operation::Offer(offer) => self.offer(session, offer),
+            Operation::Fenced(fenced) => self.fenced(session, fenced),
+            Operation::OpenSegments(open) => self.open_segments(session, open)?,
+            Operation::Store(store) => self.store(session, store)?,
+            Operation::Reseat(reseat) => self.reseat(*reseat),
+            Operation::Settle(settle) => self.settle(session, settle)?,
             Operation::TestLock(ino, request) => {
                 Answer::Conflict(self.core.lock().locks.conflict(session, *ino, request))
             }
@@ -194,15 +209,19 @@ impl VolumeOwner {
             return Ok(Answer::Failed(Failure::Invalid));
         }
         let segments = || commit.objects.iter().flat_map(|object| &object.segments);
+        let lanes = self.lanes_of(session, commit);
         let raw: u64 = segments().fold(0, |sum, segment| sum.saturating_add(segment.raw));
+        let raw = extents_of(commit)
+            .filter(|extent| lanes.contains(&extent.segment))
+            .fold(raw, |sum, extent| sum.saturating_add(u64::from(extent.len)));
         if self.ns.segment_totals().live.saturating_add(raw) > self.limit.load(Ordering::Relaxed) {
             return Ok(Answer::Failed(Failure::NoSpace));
         }
         if rights.root != Ino::ROOT {
             // Bytes of others are not to be had by naming them.
-            let own: FxHashSet<SegmentId> = segments().map(|segment| segment.id).collect();
-            let mut extents = commit.files.iter().flat_map(|file| &file.extents);
-            if !extents.all(|(_, extent)| own.contains(&extent.segment)) {
+            let own = segments().map(|segment| segment.id).chain(lanes.iter().copied());
+            let own: FxHashSet<SegmentId> = own.collect();
+            if !extents_of(commit).all(|extent| own.contains(&extent.segment)) {
                 return Ok(Answer::Failed(Failure::NotPermitted));
             }
         }
@@ -235,7 +254,8 @@ impl VolumeOwner {
                 (object.object, segments.collect::<Vec<_>>())
             })
             .collect();
-        gone.extend(self.ns.take_in(self.at, &objects, &files)?);
+        let lanes: Vec<SegmentId> = lanes.into_iter().collect();
+        gone.extend(self.ns.take_in_with(self.at, &objects, &lanes, &files)?);
         let used: Vec<Vec<u64>> = objects
             .iter()
             .map(|(_, segments)| segments.iter().map(|segment| segment.id.0).collect())
@@ -243,6 +263,37 @@ impl VolumeOwner {
         let used = objects.iter().zip(&used).map(|((object, _), segments)| (*object, segments.as_slice()));
         self.core.lock().use_numbers(session, used);
         Ok(Answer::Committed(gone))
+    }
+
+    /// The segments of a commit that its session writes over the logs of members, and may still name.
+    fn lanes_of(&self, session: SessionId, commit: &Commit) -> BTreeSet<SegmentId> {
+        let core = self.core.lock();
+        let named = extents_of(commit).map(|extent| extent.segment);
+        named.filter(|segment| core.sets.may_name(session, *segment)).collect()
+    }
+
+    /// What a range of a file consists of. Of what the store does not have, who has it.
+    fn map(&self, ino: Ino, from: u64, len: u64) -> Result<Answer, MetaError> {
+        let mut mapped = carry::map(&self.ns, self.at, ino, from, len)?;
+        let mut sets: Vec<SetPlace> = Vec::new();
+        for piece in &mapped.pieces {
+            let PieceSource::Extent(extent) = piece.source else { continue };
+            let segment = extent.segment;
+            let placed = mapped.places.iter().any(|(known, _)| *known == segment);
+            if placed || sets.iter().any(|known| known.segment == segment) {
+                continue;
+            }
+            let set = self.core.lock().sets.get(segment).and_then(|held| {
+                let unstored = held.row.state != SetState::Stored;
+                unstored.then(|| SetPlace { segment, group: held.group, set: held.row.set.clone() })
+            });
+            match set {
+                Some(set) => sets.push(set),
+                // It may have been stored since it was mapped.
+                None => mapped.places.extend(carry::place(&self.ns, segment).map(|place| (segment, place))),
+            }
+        }
+        Ok(if sets.is_empty() { Answer::Mapped(mapped) } else { Answer::MappedSets(mapped, sets) })
     }
 
     fn space(&self) -> Answer {

@@ -85,6 +85,9 @@ impl VolumeOwner {
         if rights.read_only && changes_files(operation) {
             return Ok(Some(Failure::ReadOnly));
         }
+        if rights.root != Ino::ROOT && is_of_a_member(operation) {
+            return Ok(Some(Failure::NotPermitted));
+        }
         if rights.root != Ino::ROOT {
             for ino in named(operation).into_iter().flatten() {
                 if !self.sees(session, rights, ino)? {
@@ -99,8 +102,15 @@ impl VolumeOwner {
 /// Whether it changes more than what the session itself has.
 fn changes_files(operation: &Operation) -> bool {
     use Operation::{Hold, Lock, Release, Unlock, UnlockHandle};
-    operation.changes()
-        && !matches!(operation, Hold(_) | Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
+    is_of_a_member(operation)
+        || operation.changes()
+            && !matches!(operation, Hold(_) | Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
+}
+
+/// Whether it is what a member of a group does, for all who write: it sees everything.
+fn is_of_a_member(operation: &Operation) -> bool {
+    use Operation::{BytesBack, Fenced, Offer, Reseat, Store};
+    matches!(operation, Offer(_) | Fenced(_) | BytesBack(_) | Store(_) | Reseat(_))
 }
 
 /// The inodes that an operation names. Those of a commit, to be held, and to be sealed are looked at one by one: what is not seen is not there.
@@ -126,6 +136,7 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         | Operation::Lock(ino, ..)
         | Operation::Unlock(ino, ..)
         | Operation::UnlockHandle(ino, _) => [Some(*ino), None],
+        Operation::OpenSegments(open) => [Some(open.directory), None],
         Operation::Link(ino, parent, _) => [Some(*ino), Some(*parent)],
         Operation::Rename { from, to, .. } => [Some(*from), Some(*to)],
         Operation::Share { source, target, .. } => [Some(*source), Some(*target)],
@@ -136,7 +147,13 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         | Operation::Commit(_)
         | Operation::Hold(_)
         | Operation::Seal(_)
-        | Operation::Release(_) => [None, None],
+        | Operation::Release(_)
+        | Operation::Offer(_)
+        | Operation::Fenced(_)
+        | Operation::BytesBack(_)
+        | Operation::Store(_)
+        | Operation::Reseat(_)
+        | Operation::Settle(_) => [None, None],
     }
 }
 

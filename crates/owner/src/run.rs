@@ -115,6 +115,9 @@ impl VolumeOwner {
         if matches!(request.operation, Operation::TestLock(..)) {
             batch = batch.max(core.locks_in);
         }
+        if matches!(request.operation, Operation::Offer(_)) {
+            batch = batch.max(core.sets_in);
+        }
         if lives && request.slot.is_some() {
             core.keep_answer(request, &answer.encode());
             batch = core.open;

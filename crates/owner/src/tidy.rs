@@ -9,8 +9,9 @@ use forebay_format::{
     key::{self, Key},
     row::ObjectRef,
 };
+use forebay_group::SetRow;
 use forebay_meta::MetaError;
-use forebay_types::{Epoch, Ino, ObjectId, SubvolumeId};
+use forebay_types::{Epoch, Ino, ObjectId, SegmentId, SubvolumeId};
 
 use crate::{batch::Core, log::CommitLog, owner::VolumeOwner};
 
@@ -69,7 +70,8 @@ impl VolumeOwner {
         self.purge(&mut steps)?;
         self.clean(&mut steps)?;
         self.forget_dead(&mut steps)?;
-        self.abandon_numbers(&mut steps)
+        self.abandon_numbers(&mut steps)?;
+        self.see_to_sets(&mut steps)
     }
 
     /// The objects to be deleted from the store, some of them: no row that is committed refers to them, and that for a while.
@@ -105,7 +107,10 @@ impl VolumeOwner {
     }
 
     /// Makes a change that no request asked for, in one batch with what `work` puts besides.
-    fn beside_requests<R>(&self, work: impl FnOnce() -> Result<R, MetaError>) -> Result<R, MetaError> {
+    pub(crate) fn beside_requests<R>(
+        &self,
+        work: impl FnOnce() -> Result<R, MetaError>,
+    ) -> Result<R, MetaError> {
         let closing = self.batch.read();
         let (result, changed) = CommitLog::watch(work);
         let busy = {
@@ -166,9 +171,41 @@ impl VolumeOwner {
                 return Ok(());
             }
             *steps -= 1;
-            self.beside_requests(|| self.ns.forget_dead(some))?;
+            self.beside_requests(|| self.forget_dead_sets(some))?;
         }
         Ok(())
+    }
+
+    /// Forgets those of these segments that nothing refers to, and that no request names which is still to come.
+    fn forget_dead_sets(&self, dead: &[SegmentId]) -> Result<(), MetaError> {
+        let _turn = self.lanes.lock();
+        let dead: Vec<SegmentId> = {
+            let core = self.core.lock();
+            dead.iter().copied().filter(|segment| SetRow::may_collect(core.sets.row(*segment))).collect()
+        };
+        let forgotten = self.ns.forget_dead(&dead)?;
+        let mut core = self.core.lock();
+        for (segment, _) in forgotten {
+            if core.sets.row(segment).is_some() {
+                core.forget_set(segment);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks after segments over the logs of members: what is over goes, what has too few copies gets some, what a client that ended has left open is recovered.
+    fn see_to_sets(&self, steps: &mut usize) -> Result<(), MetaError> {
+        while *steps > 0 {
+            *steps -= 1;
+            if !self.beside_requests(|| self.sweep_sets(STEP))? {
+                break;
+            }
+        }
+        self.beside_requests(|| {
+            self.mend();
+            Ok(())
+        })?;
+        self.recover()
     }
 
     /// Makes garbage of what sessions that ended were given numbers for and have not committed.

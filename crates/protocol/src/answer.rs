@@ -1,12 +1,14 @@
 //! What clients are told. A slot keeps an answer's bytes in a row, and a later owner tells it again.
 
 use forebay_format::row::{DirectoryRow, InodeRow, ObjectRef};
+use forebay_group::NotTaken;
 use forebay_locks::LockRange;
 use forebay_meta::{DirEntry, Inode, LogError, MetaError, Piece};
 use forebay_types::{FileKind, Ino, SegmentId};
 
 use crate::{
     commit::Numbers,
+    sets::{Judged, OpenedSegment, SetPlace},
     word::{choice, lists, record},
 };
 
@@ -231,6 +233,14 @@ pub enum Answer {
     Runs(u64, u32),
     /// Everything was carried out as the client has done it, except for these: their place in the request, and why.
     Ahead(Vec<(u32, Failure)>),
+    /// Segments were opened.
+    Opened(Vec<OpenedSegment>),
+    /// An object counts, but for these of its segments; it is garbage where these are all of them.
+    Stored(Vec<(SegmentId, NotTaken)>),
+    /// What becomes of copies.
+    Judged(Vec<Judged>),
+    /// What a range of a file consists of, where segments of it have no place in the store that is known: these say who has them.
+    MappedSets(Mapped, Vec<SetPlace>),
 }
 
 record!(SegmentPlace { object, offset, len });
@@ -256,6 +266,10 @@ choice!(Answer {
     12 => Waits,
     13 => Runs(first, runs),
     14 => Ahead(failed),
+    15 => Opened(segments),
+    16 => Stored(not_taken),
+    17 => Judged(judged),
+    18 => MappedSets(mapped, sets),
 });
 
 impl Answer {

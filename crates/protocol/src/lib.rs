@@ -13,6 +13,7 @@ mod operation;
 mod refusal;
 mod request;
 mod session;
+mod sets;
 mod word;
 
 pub use admin::{
@@ -27,4 +28,9 @@ pub use operation::{MAP_PIECES_MAX, Operation};
 pub use refusal::{Refusal, Rights};
 pub use request::{Request, Response};
 pub use session::{Hello, Push, Reclaim, Reclaimed, Return, Welcome};
+pub use sets::{
+    BytesBack, FencedCopies, FencedCopy, Judged, MEMBERS_MAX, OPEN_MAX, OfferCopies, OpenSegments,
+    OpenedSegment, Placing, Reseat, SEGMENTS_MAX, SET_MAX, SealedSegment, SetPlace, Settle, StoreSegments,
+    StoredSegment, ZONE_MAX,
+};
 pub use word::{Message, Word};

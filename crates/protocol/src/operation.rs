@@ -4,7 +4,12 @@ use forebay_locks::{LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
 use forebay_types::{Ino, Timespec};
 
-use crate::{ahead::Step, commit::Commit, word::choice};
+use crate::{
+    ahead::Step,
+    commit::Commit,
+    sets::{BytesBack, FencedCopies, OfferCopies, OpenSegments, Reseat, Settle, StoreSegments},
+    word::choice,
+};
 
 /// Pieces of a file that one answer to [`Operation::Map`] has at most.
 pub const MAP_PIECES_MAX: usize = 1024;
@@ -120,6 +125,20 @@ pub enum Operation {
     Hold(Vec<Ino>),
     /// Makes the contents of these files of immutable trees final. Others are left as they are.
     Seal(Vec<Ino>),
+    /// A member of a group says what it has, and asks what of it is wanted.
+    Offer(OfferCopies),
+    /// A member of a group has fenced segments, as it was asked to: what it has of them. It changes nothing but what the owner has in memory.
+    Fenced(FencedCopies),
+    /// A member of a group hands bytes of a segment back, as it was asked to. It changes nothing but what the owner has in memory.
+    BytesBack(BytesBack),
+    /// Opens segments over the logs of a group's members.
+    OpenSegments(OpenSegments),
+    /// Says that segments are in an object that is in the store.
+    Store(StoreSegments),
+    /// Says that a member has all of a segment that it was to be given.
+    Reseat(Reseat),
+    /// Says which segments of the session are sealed, and which no later request names.
+    Settle(Settle),
 }
 
 choice!(Operation {
@@ -132,6 +151,9 @@ choice!(Operation {
     7 => Map(ino, from, len),
     8 => Space,
     9 => TestLock(ino, request),
+    10 => Offer(offer),
+    11 => Fenced(fenced),
+    12 => BytesBack(bytes),
     32 => Make(parent, name, new),
     33 => MakeNameless(parent, new),
     34 => Link(ino, parent, name),
@@ -154,13 +176,19 @@ choice!(Operation {
     51 => Ahead(steps),
     52 => Hold(inos),
     53 => Seal(inos),
+    54 => OpenSegments(open),
+    55 => Store(store),
+    56 => Reseat(reseat),
+    57 => Settle(settle),
 });
 
 impl Operation {
     /// Whether it may change something: then it comes in a slot, and is carried out once.
     #[must_use]
     pub fn changes(&self) -> bool {
-        use Operation::{Entries, Inode, Lookup, Map, ReadLink, Space, TestLock, Xattr, Xattrs};
+        use Operation::{
+            BytesBack, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Space, TestLock, Xattr, Xattrs,
+        };
         !matches!(
             self,
             Lookup(..)
@@ -172,6 +200,9 @@ impl Operation {
                 | Map(..)
                 | Space
                 | TestLock(..)
+                | Offer(_)
+                | Fenced(_)
+                | BytesBack(_)
         )
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use forebay_cluster::{Grant, Lease, SessionId, Stamp};
-use forebay_types::{Epoch, Ino};
+use forebay_group::MemberId;
+use forebay_types::{Epoch, Ino, SegmentId};
 
 use crate::{
     admin::VolumeInfo,
@@ -111,6 +112,26 @@ pub enum Push {
         /// Which.
         session: SessionId,
     },
+    /// The member is to take no more of a segment from whoever goes by a lower epoch, and answers with [`crate::Operation::Fenced`] once that is on stable storage.
+    Fence {
+        /// The member: others may use the same session.
+        member: MemberId,
+        /// Which segment.
+        segment: SegmentId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The member is to hand bytes of a segment back, by [`crate::Operation::BytesBack`].
+    ReadBack {
+        /// The member.
+        member: MemberId,
+        /// Which segment.
+        segment: SegmentId,
+        /// The first byte.
+        from: u64,
+        /// How many.
+        len: u32,
+    },
 }
 
 record!(Hello { volume, token, session, client, resumes });
@@ -122,4 +143,6 @@ choice!(Push {
     1 => Recall { ino, keep, stamp },
     2 => LockFree { ino },
     4 => Ended { session },
+    5 => Fence { member, segment, epoch },
+    6 => ReadBack { member, segment, from, len },
 });

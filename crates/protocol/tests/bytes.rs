@@ -6,14 +6,17 @@ use std::fmt::Debug;
 
 use forebay_cluster::{Grant, Lease, SessionId, SlotNumber, Stamp};
 use forebay_format::row::{DirectoryRow, Extent, InodeRow, Layout, ObjectRef};
+use forebay_group::{Candidate, Fenced, GroupId, Lane, MemberId, NotTaken, Offer, Verdict};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FileCommit, Hello, InodeAnswer, Mapped,
-    MemberStatus, Message, MigratePhase, MigrateRequest, MigrateStatus, Numbers, ObjectCommit, Operation,
-    Overview, OwnedStatus, OwnerDetail, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights,
-    SegmentCommit, SegmentPlace, ServerStatus, SpaceAnswer, Step, TokenInfo, TokenRequest, VolumeInfo,
-    VolumeRequest, VolumeSet, VolumeStatus, Welcome,
+    Answer, BytesBack, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FencedCopies, FencedCopy,
+    FileCommit, Hello, InodeAnswer, Judged, Mapped, MemberStatus, Message, MigratePhase, MigrateRequest,
+    MigrateStatus, Numbers, ObjectCommit, OfferCopies, OpenSegments, OpenedSegment, Operation, Overview,
+    OwnedStatus, OwnerDetail, Placing, Push, Reclaim, Reclaimed, Refusal, Request, Reseat, Response, Return,
+    Rights, SealedSegment, SegmentCommit, SegmentPlace, ServerStatus, SetPlace, Settle, SpaceAnswer, Step,
+    StoreSegments, StoredSegment, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
+    VolumeStatus, Welcome,
 };
 use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
 use proptest::prelude::*;
@@ -150,6 +153,64 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
+const MEMBER: MemberId = MemberId([7; 16]);
+const GROUP: GroupId = GroupId([9; 16]);
+
+/// Those on segments over the logs of a group's members: first those that look.
+fn on_sets() -> Vec<Operation> {
+    use Operation as Op;
+    let (segment, epoch) = (SegmentId(300), Epoch(2));
+    let offer = Offer { segment, epoch, end: 4096, check: 5, sealed: Some((4000, 6)), damaged: false };
+    let fenced = FencedCopy { segment, epoch, fenced: Fenced { end: 300, check: 9, damaged: true } };
+    let members = vec![
+        Candidate { id: MEMBER, weight: 300, zone: "rack 1".to_owned() },
+        Candidate { id: MemberId([8; 16]), weight: 1, zone: String::new() },
+    ];
+    let placing = Placing::Best { members, copies: 2, near: Some(MEMBER) };
+    let (lane, directory) = (Lane::Data, Ino(4097));
+    let open = OpenSegments { lane, directory, apart: true, count: 256, group: GROUP, placing };
+    let set = Placing::Set(vec![MEMBER]);
+    let journal = OpenSegments { lane: Lane::Journal, apart: false, placing: set, ..open.clone() };
+    let stored = StoredSegment { segment, epoch, len: 4000, check: 6, offset: 128, raw: 9000 };
+    let sealed = SealedSegment { segment, epoch, len: 4000, check: 6 };
+    vec![
+        Op::Offer(OfferCopies { member: MEMBER, group: GROUP, offers: vec![offer] }),
+        Op::Fenced(FencedCopies { member: MEMBER, copies: vec![fenced] }),
+        Op::BytesBack(BytesBack { segment, from: 300, bytes: vec![1, 2, 3] }),
+        Op::OpenSegments(open),
+        Op::OpenSegments(journal),
+        Op::Store(StoreSegments { object: OBJECT, segments: vec![stored] }),
+        Op::Reseat(Reseat { segment, epoch, member: MEMBER }),
+        Op::Settle(Settle { sealed: vec![sealed], settled: vec![segment] }),
+    ]
+}
+
+fn answers_on_sets() -> Vec<Answer> {
+    let (segment, epoch) = (SegmentId(300), Epoch(2));
+    let directory = Ino(4097);
+    let verdicts = [
+        Verdict::Wanted,
+        Verdict::SealedAt { epoch, len: 300, check: 5 },
+        Verdict::Clean,
+        Verdict::Unwanted(epoch),
+        Verdict::Gone,
+    ];
+    let judged = verdicts.map(|verdict| Judged {
+        segment,
+        verdict,
+        directory,
+        puts: true,
+        copy_to: Some((MEMBER, epoch)),
+    });
+    let not_taken = [NotTaken::Over, NotTaken::Late(epoch), NotTaken::OtherLength(5), NotTaken::OtherBytes];
+    vec![
+        Answer::Opened(vec![OpenedSegment { segment, epoch, set: vec![MEMBER] }]),
+        Answer::Stored(not_taken.map(|why| (segment, why)).to_vec()),
+        Answer::Judged(judged.to_vec()),
+        Answer::MappedSets(Mapped::default(), vec![SetPlace { segment, group: GROUP, set: vec![MEMBER] }]),
+    ]
+}
+
 fn answers() -> Vec<Answer> {
     let extent = Piece { offset: 1, len: 2, source: PieceSource::Extent(EXTENT) };
     let pieces = vec![
@@ -241,10 +302,15 @@ fn all() -> Vec<Case> {
     let set = VolumeSet { compression: Some(Compression::None), limit: Some(None), endpoint: None };
     let slot = Some((SlotNumber(63), 1 << 40));
     let mut all = Vec::new();
-    for operation in operations() {
+    for operation in operations().into_iter().chain(on_sets()) {
         all.push(case(Request { session, slot, operation, wish: Some(Lease::Read) }));
     }
-    all.extend(answers().into_iter().map(|answer| case(Response { answer, grants: vec![grant, grant] })));
+    all.extend(
+        answers()
+            .into_iter()
+            .chain(answers_on_sets())
+            .map(|answer| case(Response { answer, grants: vec![grant, grant] })),
+    );
     for refusal in [
         Refusal::NotOwner { address: Some("10.0.0.1:1".to_owned()) },
         Refusal::SessionEnded,
@@ -261,6 +327,8 @@ fn all() -> Vec<Case> {
         Push::Recall { ino: Ino(1), keep: Some(Lease::Read), stamp },
         Push::LockFree { ino: Ino(1) },
         Push::Ended { session },
+        Push::Fence { member: MEMBER, segment: SegmentId(300), epoch: Epoch(2) },
+        Push::ReadBack { member: MEMBER, segment: SegmentId(300), from: 1 << 20, len: 4096 },
     ] {
         all.push(case(push));
     }
@@ -372,6 +440,10 @@ fn the_bytes_stay() {
     let tag_of = |operation: &Operation| operation.encode()[0];
     let tags: Vec<u8> = operations().iter().map(tag_of).collect();
     assert_eq!(tags, (1..=9).chain(32..=53).collect::<Vec<u8>>());
+    let tags: Vec<u8> = on_sets().iter().map(tag_of).collect();
+    assert_eq!(tags, [10, 11, 12, 54, 54, 55, 56, 57]);
+    let tags: Vec<u8> = answers_on_sets().iter().map(|answer| answer.encode()[0]).collect();
+    assert_eq!(tags, [15, 16, 17, 18]);
     let tags: Vec<u8> = answers().iter().map(|answer| answer.encode()[0]).collect();
     assert_eq!(tags, [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
 }
@@ -382,6 +454,56 @@ fn a_list_that_promises_more_than_there_is_takes_no_memory() {
     bytes.extend([0xff; 9]);
     bytes.push(1);
     assert!(Operation::decode(&bytes).is_err());
+}
+
+/// What the owner takes of a request is bounded before anything is done with it.
+#[test]
+fn sets_that_cannot_be_are_refused() {
+    let open = on_sets().into_iter().find_map(|operation| match operation {
+        Operation::OpenSegments(open) => Some(open),
+        _ => None,
+    });
+    let open = open.unwrap();
+    let taken = |open: OpenSegments| Operation::decode(&Operation::OpenSegments(open).encode()).is_ok();
+    assert!(taken(open.clone()));
+    for count in [0, 257, u32::MAX] {
+        assert!(!taken(OpenSegments { count, ..open.clone() }), "{count} segments");
+    }
+    let member = |at: u8| MemberId([at; 16]);
+    for set in [vec![], vec![member(1), member(1)], (0..17).map(member).collect()] {
+        assert!(!taken(OpenSegments { placing: Placing::Set(set.clone()), ..open.clone() }), "{set:?}");
+    }
+    let candidate = |at, weight| Candidate { id: member(at), weight, zone: String::new() };
+    let best = |members: Vec<Candidate>, copies| Placing::Best { members, copies, near: None };
+    for placing in [
+        best(vec![candidate(1, 1)], 2),
+        best(vec![candidate(1, 1)], 0),
+        best(vec![candidate(1, 1), candidate(1, 2)], 1),
+        best(vec![candidate(1, 0)], 1),
+        best(vec![candidate(1, (1 << 20) + 1)], 1),
+        best(vec![Candidate { zone: "z".repeat(256), ..candidate(1, 1) }], 1),
+    ] {
+        assert!(!taken(OpenSegments { placing: placing.clone(), ..open.clone() }), "{placing:?}");
+    }
+    let stored = |segment| StoredSegment {
+        segment: SegmentId(segment),
+        epoch: Epoch(1),
+        len: 9,
+        check: 0,
+        offset: 0,
+        raw: 9,
+    };
+    let store = |segments| {
+        Operation::decode(&Operation::Store(StoreSegments { object: OBJECT, segments }).encode()).is_ok()
+    };
+    assert!(store(vec![stored(1), stored(2)]));
+    assert!(!store(vec![]) && !store(vec![stored(1), stored(1)]));
+    assert!(!store(vec![StoredSegment { offset: u64::MAX, ..stored(1) }]));
+    assert!(!store((0..4097).map(stored).collect()));
+    let settle = |many| Settle { sealed: vec![], settled: (0..many).map(SegmentId).collect() };
+    assert!(
+        Settle::decode(&settle(4096).encode()).is_ok() && Settle::decode(&settle(4097).encode()).is_err()
+    );
 }
 
 #[test]
@@ -398,7 +520,7 @@ fn what_is_told_afterwards_contains_no_more_of_its_kind() {
 
 #[test]
 fn what_changes_something_has_a_slot() {
-    for operation in operations() {
+    for operation in operations().into_iter().chain(on_sets()) {
         assert_eq!(operation.changes(), operation.encode()[0] >= 32, "{operation:?}");
     }
 }

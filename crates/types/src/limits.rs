@@ -22,6 +22,8 @@ pub const BLOCK_SIZE_MIN: u32 = 256 << 10;
 pub const BLOCK_SIZE_DEFAULT: u32 = 4 << 20;
 /// Largest block of a volume, in bytes.
 pub const BLOCK_SIZE_MAX: u32 = 8 << 20;
+/// Bytes of a segment over the logs of a group's members at most: it is placed as a whole.
+pub const LANE_SEGMENT_MAX: u64 = 4 << 20;
 /// Blocks that one file can have: a block's index is 32 bits wide in a key.
 pub const BLOCKS_MAX: u64 = 1 << 32;
 /// A write of at least this many bytes goes to a stream; a smaller one travels inside its journal record.

@@ -22,8 +22,9 @@ use std::{
 };
 
 use forebay_cluster::{Grant, Lease, Moment, SessionId, Stamp, Terms};
+use forebay_group::MemberId;
 use forebay_protocol::{Push, Refusal, Return, Rights, VolumeInfo, Welcome};
-use forebay_types::{Epoch, Ino};
+use forebay_types::{Epoch, Ino, SegmentId};
 use parking_lot::{Condvar, Mutex};
 
 pub use ask::Answered;
@@ -68,6 +69,12 @@ pub trait Events: Send + Sync {
 
     /// Requests are answered (again).
     fn greeted(&self);
+
+    /// A member of a group that uses this session is to fence a segment. Who is no member is not asked.
+    fn fence(&self, _member: MemberId, _segment: SegmentId, _epoch: Epoch) {}
+
+    /// A member of a group that uses this session is to hand `len` bytes of a segment back. Who is no member is not asked.
+    fn read_back(&self, _member: MemberId, _segment: SegmentId, _from: u64, _len: u32) {}
 }
 
 /// What a link is for.
@@ -269,6 +276,8 @@ impl Listener for Shared {
         match push {
             Push::Recall { ino, keep, stamp } => events.recalled(ino, keep, stamp),
             Push::LockFree { ino } => events.lock_free(ino),
+            Push::Fence { member, segment, epoch } => events.fence(member, segment, epoch),
+            Push::ReadBack { member, segment, from, len } => events.read_back(member, segment, from, len),
             Push::Ended { session } => {
                 let round = {
                     let state = self.state.lock();

@@ -14,6 +14,7 @@ use forebay_format::{
         ObjectRef, Row, SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
     },
     run::{self, RunTable},
+    set_row::{SegmentSetRow, SetRowState},
     shared_row::{FenceRow, HeldLock, LocksRow, NumbersRow, RetryRow, SessionRow},
     stream,
 };
@@ -152,6 +153,27 @@ fn rows_of_clients() {
 }
 
 #[test]
+fn sets_of_segments() {
+    let set = vec![*b"the first member", *b"the second one.."];
+    let open = SegmentSetRow {
+        writer: SESSION,
+        epoch: Epoch(1),
+        journal: true,
+        directory: Ino(0x1000),
+        group: *b"a group's id....",
+        set,
+        joining: None,
+        state: SetRowState::Open,
+        settled: false,
+    };
+    row("set-open", &open);
+    let state = SetRowState::Sealed { len: 4 << 20, check: 0xdead_beef };
+    let joining = Some(*b"who joins later.");
+    row("set-sealed", &SegmentSetRow { epoch: Epoch(300), journal: false, joining, state, ..open.clone() });
+    row("set-stored", &SegmentSetRow { settled: true, state: SetRowState::Stored, ..open });
+}
+
+#[test]
 fn keys() {
     let (subvolume, ino, segment) = (SubvolumeId(1), Ino(0x1001), SegmentId(0x1234));
     let versioned = |item| Key::Versioned(subvolume, item, Generation(3));
@@ -176,6 +198,7 @@ fn keys() {
         ("key-write-lease", Key::WriteLease(SESSION, subvolume, ino)),
         ("key-numbers", Key::Numbers(SESSION)),
         ("key-open", Key::Open(SESSION, subvolume, ino)),
+        ("key-set", Key::Set(segment)),
         ("key-locks", Key::Locks(SESSION, subvolume, ino)),
     ] {
         assert_eq!(Key::decode(&pinned(name, &key.encode())), Ok(key));

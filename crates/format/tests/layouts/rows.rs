@@ -4,7 +4,8 @@ use forebay_format::row::{
     AppliedRow, BytesRow, CountersRow, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Row, SegmentRow,
     SubvolumeRow,
 };
-use forebay_types::{Coherence, FileKind, Ino, Timespec};
+use forebay_format::set_row::{SegmentSetRow, SetRowState};
+use forebay_types::{Coherence, Epoch, FileKind, Ino, Timespec};
 use proptest::prelude::*;
 
 use crate::{
@@ -40,6 +41,8 @@ proptest! {
     #[test]
     fn segments(row in values::segment()) { check(&row)?; }
     #[test]
+    fn sets(row in values::set()) { check(&row)?; }
+    #[test]
     fn counters(row in values::counters()) { check(&row)?; }
     #[test]
     fn subvolumes(row in values::subvolume()) { check(&row)?; }
@@ -69,6 +72,7 @@ proptest! {
             prop_assert!(row.0.windows(2).all(|pair| pair[0].last + 1 < pair[1].first));
         }
         drop(SegmentRow::decode(&bytes));
+        drop(SegmentSetRow::decode(&bytes));
         drop(CountersRow::decode(&bytes));
         drop(SubvolumeRow::decode(&bytes));
         drop(AppliedRow::decode(&bytes));
@@ -90,6 +94,38 @@ fn an_extent_outside_its_run_is_refused() {
     assert!(good.is_ok_and(|extent| (extent.skip, extent.len, extent.run_len) == (1, 2, 3)));
     assert!(Extent::decode(&[1, 0, 3, 7, 0, 9, 3, 1, 0, 0, 0, 0]).is_err());
     assert!(Extent::decode(&[1, 0, 0, 7, 0, 9, 3, 1, 0, 0, 0, 0]).is_err());
+}
+
+#[test]
+fn a_set_that_cannot_be_is_refused() {
+    let row = SegmentSetRow {
+        writer: 1,
+        epoch: Epoch(1),
+        journal: false,
+        directory: Ino(1),
+        group: [0; 16],
+        set: vec![[1; 16], [2; 16]],
+        joining: Some([3; 16]),
+        state: SetRowState::Open,
+        settled: false,
+    };
+    let bytes = row.encode();
+    assert_eq!(SegmentSetRow::decode(&bytes), Ok(row));
+    let members = bytes.len() - 48;
+    assert_eq!(bytes[members - 1], 2);
+    let with = |at: usize, value: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + 16].fill(value);
+        SegmentSetRow::decode(&bytes)
+    };
+    assert!(with(members, 9).is_ok());
+    assert!(with(members, 2).is_err(), "one twice");
+    assert!(with(members + 32, 2).is_err(), "one that joins is there");
+    for (at, value) in [(members - 1, 0), (members - 1, 17), (1, 4 | 8), (1, 4 | 3 << 4), (1, 4 | 4 << 4)] {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        assert!(SegmentSetRow::decode(&bytes).is_err(), "{value} at {at}");
+    }
 }
 
 #[test]

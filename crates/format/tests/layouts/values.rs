@@ -8,6 +8,7 @@ use forebay_format::{
         AppliedRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef,
         SegmentKind, SegmentRow, SegmentState, SubvolumeRow,
     },
+    set_row::{SegmentSetRow, SetRowState},
 };
 use forebay_types::{
     Coherence, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
@@ -72,6 +73,7 @@ pub fn key() -> impl Strategy<Value = Key> {
         1 => any::<(u128, u16)>().prop_map(|(session, slot)| Key::Retry(session, slot)),
         1 => (any::<u128>(), subvolume(), ino())
             .prop_map(|(session, subvolume, ino)| Key::WriteLease(session, subvolume, ino)),
+        1 => segment().prop_map(Key::Set),
         1 => any::<u128>().prop_map(Key::Numbers),
         1 => (any::<u128>(), subvolume(), ino())
             .prop_map(|(session, subvolume, ino)| Key::Open(session, subvolume, ino)),
@@ -180,6 +182,23 @@ pub fn segment() -> impl Strategy<Value = SegmentRow> {
             let epoch = Epoch(epoch);
             SegmentRow { kind, state, object, object_offset, len, raw, live, epoch }
         })
+}
+
+pub fn set() -> impl Strategy<Value = SegmentSetRow> {
+    let state = prop_oneof![
+        Just(SetRowState::Open),
+        Just(SetRowState::Stored),
+        (number(), any::<u32>()).prop_map(|(len, check)| SetRowState::Sealed { len, check }),
+    ];
+    let members = (prop::collection::btree_set(any::<[u8; 16]>(), 1..=16), any::<bool>());
+    (any::<u128>(), [number(), number()], any::<(bool, bool, [u8; 16])>(), members, state).prop_map(
+        |(writer, [epoch, directory], (journal, settled, group), (members, joins), state)| {
+            let mut set: Vec<_> = members.into_iter().collect();
+            let joining = if joins && set.len() > 1 { set.pop() } else { None };
+            let (epoch, directory) = (Epoch(epoch), Ino(directory));
+            SegmentSetRow { writer, epoch, journal, directory, group, set, joining, state, settled }
+        },
+    )
 }
 
 pub fn counters() -> impl Strategy<Value = CountersRow> {

@@ -332,10 +332,10 @@ impl Member {
             let Some(kept) = self.log.kept(segment).filter(|kept| puts && !busy && !kept.damaged) else {
                 continue;
             };
-            let Some((len, _)) = kept.sealed else { continue };
+            let Some((len, check)) = kept.sealed else { continue };
             let epoch = kept.epoch;
             if let Some(bytes) = self.bytes(segment, len) {
-                parts.push((segment, epoch, at, len));
+                parts.push((segment, epoch, at, len, check));
                 contents.push((segment, bytes));
                 at += len;
             }

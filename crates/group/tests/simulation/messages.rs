@@ -61,8 +61,8 @@ pub fn contents(file: u64, version: u64) -> Bytes {
     (0..len).map(|at| (version * 31 + file * 17 + at * 5) as u8).collect()
 }
 
-/// A segment in an object: which, in which epoch, where, how long.
-pub type Part = (SegmentId, Epoch, u64, u64);
+/// A segment in an object: which, in which epoch, where, how long, CRC32C of it.
+pub type Part = (SegmentId, Epoch, u64, u64, u32);
 
 #[derive(Clone, Debug)]
 pub enum Message {

@@ -484,9 +484,9 @@ fn stores(from: Node, id: MemberId, object: u64, parts: &[Part], rows: &Rows, co
         return context.send(from, stored);
     }
     let mut taken = Vec::new();
-    for (segment, epoch, at, len) in parts {
+    for (segment, epoch, at, len, check) in parts {
         let Some(row) = txn.set(Key::Set(*segment)) else { continue };
-        let next = row.stored(*epoch, *len);
+        let next = row.stored(*epoch, *len, *check);
         if let (Ok(next), Some(mut place)) = (next, txn.segment(Key::Segment(*segment))) {
             place.object = Some((object, *at));
             txn.put_segment(Key::Segment(*segment), place);

@@ -280,6 +280,6 @@ impl Namespace {
     }
 }
 
-fn garbage_key(object: ObjectRef) -> Key {
+pub(super) fn garbage_key(object: ObjectRef) -> Key {
     Key::Garbage(object.epoch.0, object.id.0)
 }

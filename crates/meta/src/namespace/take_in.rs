@@ -9,7 +9,7 @@ use forebay_format::{
 };
 use forebay_types::{
     Coherence, FileKind, Ino, SegmentId, SubvolumeId, Timespec,
-    limits::{INLINE_MAX, file_size_max},
+    limits::{INLINE_MAX, LANE_SEGMENT_MAX, file_size_max},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -63,12 +63,32 @@ impl Namespace {
         objects: &[(ObjectRef, Vec<NewSegment>)],
         files: &[NewContents<'_>],
     ) -> Result<Vec<Ino>, MetaError> {
+        self.take_in_with(at, objects, &[], files)
+    }
+
+    /// The same, where extents may also be of segments that the writer appends to, or has appended to: `lanes`. Their own heads name the blocks.
+    ///
+    /// # Errors
+    /// As [`Namespace::take_in`], also where a segment of `lanes` is not there.
+    pub fn take_in_with(
+        &self,
+        at: SubvolumeId,
+        objects: &[(ObjectRef, Vec<NewSegment>)],
+        lanes: &[SegmentId],
+        files: &[NewContents<'_>],
+    ) -> Result<Vec<Ino>, MetaError> {
         self.prefetch_inodes(at, files.iter().map(|file| file.ino))?;
         for file in files {
             self.limit_cuts(at, file.ino)?;
         }
         self.change(at, Urgency::Normal, &[], |txn| {
-            let fresh = self.add_objects(txn, objects)?;
+            let mut fresh = self.add_objects(txn, objects)?;
+            for id in lanes {
+                let row = txn.segment(*id).ok_or(MetaError::Invalid("a segment that is gone"))?;
+                // How far an open one was appended to is between its writer and the members.
+                let len = if row.state == SegmentState::Open { LANE_SEGMENT_MAX } else { row.len };
+                fresh.insert(*id, len);
+            }
             let (mut gone, mut seen) = (Vec::new(), FxHashSet::default());
             for file in files {
                 if !seen.insert(file.ino) {

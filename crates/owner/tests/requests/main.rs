@@ -10,4 +10,5 @@ mod locking;
 mod once;
 mod opens;
 mod rights;
+mod sets;
 mod world;

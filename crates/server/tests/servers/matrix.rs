@@ -5,13 +5,16 @@
 use std::collections::BTreeSet;
 
 use forebay_cluster::Lease;
+use forebay_format::row::ObjectRef;
+use forebay_group::{GroupId, Lane, MemberId};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, Commit, Failure, FileCommit, Kind, Message, Operation, Step, TokenInfo, TokenRequest,
+    Answer, BytesBack, Commit, Failure, FencedCopies, FileCommit, Kind, Message, OfferCopies, OpenSegments,
+    Operation, Placing, Reseat, Settle, Step, StoreSegments, StoredSegment, TokenInfo, TokenRequest,
 };
 use forebay_server::MetaServer;
-use forebay_types::{FileKind, Ino, Timespec};
+use forebay_types::{Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec};
 
 use crate::{
     bed::{Asks, Bed, Session, make_of, until, whole},
@@ -37,6 +40,8 @@ enum Class {
     Commits,
     /// It is many operations, which need leases.
     Ahead,
+    /// It is what a member of a group does for all who write.
+    Member,
 }
 
 fn class(operation: &Operation) -> Class {
@@ -51,7 +56,9 @@ fn class(operation: &Operation) -> Class {
         Op::Hold(_) => Class::Holds,
         Op::Space | Op::Release(_) => Class::Own,
         // What it does not see it leaves alone.
-        Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) => Class::Numbers,
+        Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) => Class::Numbers,
+        Op::OpenSegments(_) => Class::Changes,
+        Op::Offer(_) | Op::Fenced(_) | Op::BytesBack(_) | Op::Store(_) | Op::Reseat(_) => Class::Member,
         Op::Commit(_) => Class::Commits,
         Op::Ahead(_) => Class::Ahead,
     }
@@ -100,7 +107,10 @@ fn expected(token: Token, class: Class, outside: bool) -> Outcome {
     let hidden = outside && matches!(token, Token::Part | Token::PartReadOnly);
     match (token, class) {
         (Token::None | Token::Expired | Token::Revoked | Token::OfAnother, _) => Outcome::Refused,
-        (_, Class::Changes | Class::Numbers | Class::Commits | Class::Ahead) if reads => Outcome::ReadOnly,
+        (_, Class::Changes | Class::Numbers | Class::Commits | Class::Ahead | Class::Member) if reads => {
+            Outcome::ReadOnly
+        }
+        (Token::Part, Class::Member) => Outcome::NotPermitted,
         (_, Class::Looks | Class::Changes | Class::Locks) if hidden => Outcome::Stale,
         (_, Class::Commits | Class::Holds) if hidden => Outcome::Gone,
         (_, Class::Ahead) if hidden => Outcome::NotPermitted,
@@ -115,6 +125,11 @@ fn outcome(operation: &Operation, answer: &Answer) -> Outcome {
         (_, Answer::Failed(Failure::NotPermitted)) => Outcome::NotPermitted,
         // There are no extents to be shared.
         (Operation::Share { .. }, Answer::Failed(Failure::Invalid)) => Outcome::Done,
+        // No such segment was opened, and nobody has asked.
+        (
+            Operation::Store(_) | Operation::Reseat(_) | Operation::BytesBack(_),
+            Answer::Failed(Failure::Invalid),
+        ) => Outcome::Done,
         (_, Answer::Committed(gone)) if !gone.is_empty() => Outcome::Gone,
         (_, Answer::Ahead(failed)) => {
             assert!(failed.is_empty(), "{operation:?}: {failed:?}");
@@ -168,7 +183,7 @@ fn moves(from: Ino, name: &str, to: Ino, new_name: &str) -> Operation {
     Operation::Rename { from, name, to, new_name, mode: RenameMode::Replace, open: vec![] }
 }
 
-/// Each operation on what is planted, in each of its places; `own` is planted where every token reaches. The last one needs a lease to write on the file.
+/// Each operation on what is planted, in each of its places; `own` is planted where every token reaches. What was done ahead needs a lease to write on the file.
 fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
     let Planted { dir, file, link } = *at;
     let attr = WriteAttr::default();
@@ -217,6 +232,28 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::Unlock(file, LockSpace::Record, 1, (0, 9)),
         Operation::UnlockHandle(file, 1),
         Operation::Ahead(vec![step]),
+    ]
+    .into_iter()
+    .chain(of_groups(dir))
+    .collect()
+}
+
+/// Those on segments over the logs of a group's members.
+fn of_groups(directory: Ino) -> Vec<Operation> {
+    let (member, group) = (MemberId([1; 16]), GroupId([2; 16]));
+    let (segment, epoch) = (SegmentId(1 << 40), Epoch(1));
+    let placing = Placing::Set(vec![member]);
+    let open = OpenSegments { lane: Lane::Data, directory, apart: false, count: 1, group, placing };
+    let object = ObjectRef { epoch, id: ObjectId(1 << 40) };
+    let stored = StoredSegment { segment, epoch, len: 1, check: 0, offset: 0, raw: 1 };
+    vec![
+        Operation::OpenSegments(open),
+        Operation::Settle(Settle::default()),
+        Operation::Offer(OfferCopies { member, group, offers: vec![] }),
+        Operation::Fenced(FencedCopies { member, copies: vec![] }),
+        Operation::BytesBack(BytesBack { segment, from: 0, bytes: vec![] }),
+        Operation::Store(StoreSegments { object, segments: vec![stored] }),
+        Operation::Reseat(Reseat { segment, epoch, member }),
     ]
 }
 

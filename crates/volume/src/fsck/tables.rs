@@ -10,6 +10,7 @@ use forebay_format::{
         ObjectRef, Row, SegmentRow, SubvolumeRow, TOMBSTONE,
     },
     run::RunForm,
+    set_row::SegmentSetRow,
     shared_row::{FenceRow, LocksRow, NumbersRow, RetryRow, SessionRow},
 };
 use forebay_types::{Epoch, Generation, Ino, ObjectId, SegmentId, SubvolumeId};
@@ -118,6 +119,14 @@ impl Tables {
             Key::WriteLease(..) | Key::Open(..) => Ok(()),
             Key::Numbers(_) => NumbersRow::decode(value).map(drop),
             Key::Locks(..) => LocksRow::decode(value).map(drop),
+            Key::Set(id) => {
+                // Without its row, members are told that nobody needs what they have: it stays as it is.
+                if let Err(error) = SegmentSetRow::decode(value) {
+                    let message = format!("the set of segment {id} cannot be read ({error})");
+                    found.add(Severity::Loss, "row-undecodable", About::default(), message, None);
+                }
+                Ok(())
+            }
         };
         if let Err(error) = wrong {
             let message = format!("a row of the volume cannot be read ({error})");

@@ -38,9 +38,17 @@ impl Table {
             | Operation::Lock(ino, ..)
             | Operation::Unlock(ino, ..)
             | Operation::UnlockHandle(ino, _) => vec![*ino],
-            Operation::Space | Operation::Numbers(..) | Operation::Runs(_) | Operation::Ahead(_) => {
-                Vec::new()
-            }
+            Operation::OpenSegments(open) => vec![open.directory],
+            Operation::Space
+            | Operation::Numbers(..)
+            | Operation::Runs(_)
+            | Operation::Ahead(_)
+            | Operation::Offer(_)
+            | Operation::Fenced(_)
+            | Operation::BytesBack(_)
+            | Operation::Store(_)
+            | Operation::Reseat(_)
+            | Operation::Settle(_) => Vec::new(),
         }
     }
 

@@ -1,0 +1,203 @@
+//! Segments over the logs of a group's members: opened and settled by their writers, stored by members.
+//!
+//! Guarantees: an object counts for a segment once, at the length and with the bytes that were sealed; numbers are given to one segment each. What looks at rows and then
+//! changes them has its turn (`VolumeOwner::lanes`): of two who put one segment, one is told that it was late.
+
+use forebay_cluster::SessionId;
+use forebay_group::{Lane, MemberId, NotTaken, PieceKey, SetRow, SetState, placement};
+use forebay_meta::{MetaError, StoredPlace};
+use forebay_protocol::{
+    Answer, Failure, OpenSegments, OpenedSegment, Placing, Reseat, Settle, StoreSegments, StoredSegment,
+};
+use forebay_types::{Ino, SegmentId};
+
+use crate::{owner::VolumeOwner, sets::Held};
+
+/// Segments of one session that the store may not have, or that a request of it may name.
+const SEGMENTS_MAX: usize = 1 << 16;
+/// Numbers in a run: those of one lie together.
+const RUN: u64 = 256;
+/// Stands for a directory where records of journals get their numbers.
+const NOWHERE: Ino = Ino(0);
+
+impl VolumeOwner {
+    /// Opens segments of a session.
+    ///
+    /// # Errors
+    /// [`MetaError`]; none was opened.
+    pub(crate) fn open_segments(&self, session: SessionId, open: &OpenSegments) -> Result<Answer, MetaError> {
+        let OpenSegments { lane, directory, apart, count, group, ref placing } = *open;
+        if !placing.is_sound() || count == 0 || count > forebay_protocol::OPEN_MAX {
+            return Ok(Answer::Failed(Failure::Invalid));
+        }
+        let _turn = self.lanes.lock();
+        if self.core.lock().sets.len_of(session) + count as usize > SEGMENTS_MAX {
+            return Ok(Answer::Failed(Failure::NoSpace));
+        }
+        let place = if lane == Lane::Journal { NOWHERE } else { directory };
+        let numbers = self.segment_numbers(place, apart, count);
+        let opened = |segment: &SegmentId| (*segment, set_of(placing, *segment));
+        let opened: Vec<(SegmentId, Vec<MemberId>)> = numbers.iter().map(opened).collect();
+        {
+            // Before others can see that nothing is in use of them.
+            let mut core = self.core.lock();
+            if !core.sessions.lives(session) {
+                return Ok(Answer::Failed(Failure::Invalid));
+            }
+            for (segment, set) in &opened {
+                let row = SetRow::open(session, lane, set.clone());
+                core.sets.insert(*segment, Held { row, directory, group });
+            }
+        }
+        let made = match lane {
+            Lane::Data => self.ns.open_segments(&numbers),
+            Lane::Journal => self.ns.record_numbers(),
+        };
+        let mut core = self.core.lock();
+        if let Err(error) = made {
+            numbers.iter().for_each(|segment| core.sets.remove(*segment));
+            return Err(error);
+        }
+        // The session may have ended meanwhile: then its segments are in a later epoch already.
+        numbers.iter().for_each(|segment| core.put_set(*segment));
+        let epoch = |segment| core.sets.row(segment).map(|row| row.epoch);
+        let opened = opened
+            .into_iter()
+            .filter_map(|(segment, set)| epoch(segment).map(|epoch| OpenedSegment { segment, epoch, set }));
+        Ok(Answer::Opened(opened.collect()))
+    }
+
+    fn segment_numbers(&self, directory: Ino, apart: bool, count: u32) -> Vec<SegmentId> {
+        if apart {
+            let first = self.ns.new_segment_runs(count).0;
+            return (0..u64::from(count)).map(|at| SegmentId(first + at * RUN)).collect();
+        }
+        let count = u64::from(count);
+        let mut numbers = self.core.lock().sets.next_numbers(directory, count);
+        let missing = count - numbers.len() as u64;
+        if missing > 0 {
+            let first = self.ns.new_segment_runs(1).0;
+            numbers.extend((first..first + missing).map(SegmentId));
+            self.core.lock().sets.has_numbers(directory, first + missing, first + RUN);
+        }
+        numbers
+    }
+
+    /// Takes in what a writer says of its segments.
+    ///
+    /// # Errors
+    /// [`MetaError`]; nothing was changed.
+    pub(crate) fn settle(&self, session: SessionId, settle: &Settle) -> Result<Answer, MetaError> {
+        let _turn = self.lanes.lock();
+        let (mut ends, mut sealed) = (Vec::new(), Vec::new());
+        {
+            let core = self.core.lock();
+            for one in &settle.sealed {
+                let row = core.sets.row(one.segment).filter(|row| row.writer == session);
+                if row.and_then(|row| row.sealed(one.epoch, one.len, one.check)).is_some() {
+                    ends.push((one.segment, one.len));
+                    sealed.push(one);
+                }
+            }
+            let open = |segment: &SegmentId| {
+                let row = core.sets.row(*segment).filter(|row| row.writer == session);
+                let ends = ends.iter().any(|(other, _)| other == segment);
+                row.is_some_and(|row| row.state == SetState::Open) && !ends
+            };
+            if settle.settled.iter().any(open) {
+                return Ok(Answer::Failed(Failure::Invalid));
+            }
+        }
+        if !ends.is_empty() {
+            self.ns.seal_segments(&ends)?;
+        }
+        let mut core = self.core.lock();
+        for one in sealed {
+            core.change_set(one.segment, |row| row.sealed(one.epoch, one.len, one.check));
+        }
+        for segment in &settle.settled {
+            core.change_set(*segment, |row| {
+                (row.writer == session && !row.settled).then(|| SetRow { settled: true, ..row.clone() })
+            });
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Takes in an object that a member has put.
+    ///
+    /// # Errors
+    /// [`MetaError`]; nothing was changed.
+    pub(crate) fn store(&self, session: SessionId, store: &StoreSegments) -> Result<Answer, MetaError> {
+        let _turn = self.lanes.lock();
+        let (mut places, mut not_taken) = (Vec::new(), Vec::new());
+        {
+            let core = self.core.lock();
+            if !core.given.has_object(session, store.object) {
+                return Ok(Answer::Failed(Failure::Invalid));
+            }
+            for StoredSegment { segment, epoch, len, check, offset, raw } in store.segments.iter().copied() {
+                let row = core.sets.row(segment).ok_or(NotTaken::Over);
+                match row.and_then(|row| row.stored(epoch, len, check)) {
+                    Ok(_) => places.push(StoredPlace { id: segment, offset, len, raw }),
+                    Err(why) => not_taken.push((segment, why)),
+                }
+            }
+        }
+        let taken = self.ns.object_stored(store.object, &places)?;
+        let mut core = self.core.lock();
+        for StoredPlace { id, .. } in places {
+            if taken.contains(&id) {
+                core.change_set(id, |row| {
+                    Some(SetRow { state: SetState::Stored, joining: None, ..row.clone() })
+                });
+            } else {
+                not_taken.push((id, NotTaken::Over));
+            }
+        }
+        core.use_numbers(session, std::iter::once((store.object, &[][..])));
+        Ok(Answer::Stored(not_taken))
+    }
+
+    /// A member has all of a segment that it was to be given: it stands for those of the set who are gone.
+    pub(crate) fn reseat(&self, reseat: Reseat) -> Answer {
+        let _turn = self.lanes.lock();
+        let mut core = self.core.lock();
+        let Reseat { segment, epoch, member } = reseat;
+        let present = core.group_members(segment, self.ticks.now());
+        let seated = core.change_set(segment, |row| row.seated(epoch, member, &present));
+        if seated { Answer::Done } else { Answer::Failed(Failure::Invalid) }
+    }
+
+    /// Removes rows that nobody needs any more, and segments of which nothing is in use. Returns whether more may follow.
+    ///
+    /// # Errors
+    /// [`MetaError`]; nothing was changed by the step that failed.
+    pub(crate) fn sweep_sets(&self, some: usize) -> Result<bool, MetaError> {
+        let _turn = self.lanes.lock();
+        let doubtful: Vec<SegmentId> = {
+            let mut core = self.core.lock();
+            let some: Vec<SegmentId> = core.sets.doubtful.iter().copied().take(some).collect();
+            core.sets.doubtful.retain(|segment| !some.contains(segment));
+            some
+        };
+        // What is of no use to files by now stays so: nobody can name it any more where the row is settled.
+        let live = self.ns.segments_of(&doubtful);
+        let mut core = self.core.lock();
+        for segment in &doubtful {
+            let live = live.iter().find(|(id, _)| id == segment).map_or(0, |(_, row)| row.live);
+            if core.sets.row(*segment).is_some_and(|row| row.is_over(live)) {
+                core.forget_set(*segment);
+            }
+        }
+        Ok(!core.sets.doubtful.is_empty())
+    }
+}
+
+fn set_of(placing: &Placing, segment: SegmentId) -> Vec<MemberId> {
+    match placing {
+        Placing::Set(set) => set.clone(),
+        Placing::Best { members, copies, near } => {
+            placement::choose(PieceKey::of(segment, 0), members, usize::from(*copies), *near)
+        }
+    }
+}

@@ -1,0 +1,597 @@
+//! Segments over the logs of members: opened, named, sealed, stored, settled, collected, recovered, mended. Members are the logs of `forebay-group`, in memory.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use forebay_cluster::SessionId;
+use forebay_format::{key::Key, row::Row, set_row::SegmentSetRow};
+use forebay_group::{
+    Append, Candidate, GroupId, GroupRow, Incarnation, Lane, Member as Mate, MemberId, MemberLog,
+    MemberState, NotTaken, PieceKey, Verdict, placement,
+};
+use forebay_protocol::{
+    Answer, Failure, FencedCopies, FencedCopy, FileCommit, Judged, Numbers, OfferCopies, OpenSegments,
+    OpenedSegment, Operation, Placing, Push, Reseat, SealedSegment, SetPlace, Settle, StoreSegments,
+    StoredSegment,
+};
+use forebay_types::{Epoch, Ino, ObjectId, SegmentId};
+
+use super::{
+    contents::{commit, extent, file, numbers},
+    world::{Client, Server, World, make, until},
+};
+
+const GROUP: GroupId = GroupId([9; 16]);
+pub const A: MemberId = MemberId([1; 16]);
+pub const B: MemberId = MemberId([2; 16]);
+const C: MemberId = MemberId([3; 16]);
+
+fn open_of(lane: Lane, directory: Ino, count: u32, placing: Placing) -> OpenSegments {
+    OpenSegments { lane, directory, apart: false, count, group: GROUP, placing }
+}
+
+fn opened(client: &Client<'_>, open: OpenSegments) -> Vec<OpenedSegment> {
+    match client.ask(Operation::OpenSegments(open)).answer() {
+        Answer::Opened(opened) => opened,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A segment on A and B.
+fn open(client: &Client<'_>) -> SegmentId {
+    let set = Placing::Set(vec![A, B]);
+    opened(client, open_of(Lane::Data, Ino::ROOT, 1, set))[0].segment
+}
+
+/// A member with its log; what it writes is on stable storage at once.
+struct Member {
+    id: MemberId,
+    log: MemberLog,
+}
+
+impl Member {
+    fn new(id: MemberId) -> Member {
+        Member { id, log: MemberLog::new() }
+    }
+
+    fn append(&mut self, segment: SegmentId, epoch: u64, bytes: &'static [u8]) -> Result<u64, String> {
+        let offset = self.log.kept(segment).map_or(0, |kept| kept.end());
+        let (bytes, check) = (Bytes::from_static(bytes), crc32c::crc32c(bytes));
+        let append = Append { segment, epoch: Epoch(epoch), offset, bytes, check };
+        self.log.append(&append).map(|step| step.end).map_err(|error| error.to_string())
+    }
+
+    fn seal(&mut self, segment: SegmentId, whole: &[u8]) {
+        self.log.seal(segment, Epoch(1), whole.len() as u64, crc32c::crc32c(whole)).unwrap();
+    }
+
+    fn offer(&self) -> Operation {
+        Operation::Offer(OfferCopies { member: self.id, group: GROUP, offers: self.log.offers() })
+    }
+
+    /// Offers what it has, and does as it is told.
+    fn offers(&mut self, client: &Client<'_>) -> BTreeMap<SegmentId, Judged> {
+        let Answer::Judged(judged) = client.ask(self.offer()).answer() else { panic!("no verdicts") };
+        for one in &judged {
+            self.log.judged(one.segment, one.verdict);
+        }
+        judged.into_iter().map(|one| (one.segment, one)).collect()
+    }
+
+    /// Fences what it was told to, and says what it has.
+    fn fences(&mut self, server: &Server, client: &Client<'_>) -> Vec<(SegmentId, Epoch)> {
+        let mut fenced = Vec::new();
+        for push in server.told(client.session) {
+            let Push::Fence { member, segment, epoch } = push else { continue };
+            assert_eq!(member, self.id);
+            fenced.push((segment, epoch));
+        }
+        let copies = fenced.iter().map(|(segment, epoch)| {
+            let (_, fenced) = self.log.fence(*segment, *epoch).unwrap();
+            FencedCopy { segment: *segment, epoch: *epoch, fenced }
+        });
+        let copies = FencedCopies { member: self.id, copies: copies.collect() };
+        assert_eq!(client.ask(Operation::Fenced(copies)).answer(), Answer::Done);
+        fenced
+    }
+}
+
+fn stored(segment: SegmentId, epoch: u64, whole: &[u8]) -> StoredSegment {
+    let (len, check) = (whole.len() as u64, crc32c::crc32c(whole));
+    StoredSegment { segment, epoch: Epoch(epoch), len, check, offset: 64, raw: len }
+}
+
+/// Stores in the object whose number is so many after the first.
+fn store(given: &Numbers, at: u64, segments: Vec<StoredSegment>) -> Operation {
+    let first = given.first_object;
+    let object = forebay_format::row::ObjectRef { id: ObjectId(first.id.0 + at), ..first };
+    Operation::Store(StoreSegments { object, segments })
+}
+
+fn sealed(segment: SegmentId, whole: &[u8]) -> SealedSegment {
+    SealedSegment { segment, epoch: Epoch(1), len: whole.len() as u64, check: crc32c::crc32c(whole) }
+}
+
+fn settle(sealed: Vec<SealedSegment>, settled: Vec<SegmentId>) -> Operation {
+    Operation::Settle(Settle { sealed, settled })
+}
+
+/// The row of a segment, as the engine has it.
+fn row(world: &World, segment: SegmentId) -> Option<SegmentSetRow> {
+    use forebay_engine::Engine;
+    let value = world.engine.get(&Key::Set(segment).encode()).unwrap();
+    value.map(|value| SegmentSetRow::decode(&value).unwrap())
+}
+
+fn sets(client: &Client<'_>, ino: Ino) -> Vec<SetPlace> {
+    match client.ask(Operation::Map(ino, 0, 1 << 20)).answer() {
+        Answer::MappedSets(_, sets) => sets,
+        Answer::Mapped(_) => Vec::new(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Tidies, and waits until what that has changed is committed.
+fn tidied(server: &Server, client: &Client<'_>) {
+    server.owner.tidy().unwrap();
+    assert_eq!(client.ask(Operation::Release(Vec::new())).answer(), Answer::Done);
+}
+
+fn committed(client: &Client<'_>, ino: Ino, segment: SegmentId, from: u64, len: u32) -> Answer {
+    let part = forebay_format::row::Extent { stored_len: len, ..extent(segment, from, len) };
+    client.ask(commit(Vec::new(), vec![file(ino, vec![(from, part)])])).answer()
+}
+
+/// A view of a group that has all of these, each in a zone of its own.
+fn group_of(members: &[MemberId], epoch: u64) -> GroupRow {
+    let mut group = GroupRow::new(2);
+    group.view.epoch = forebay_group::ViewEpoch(epoch);
+    for id in members {
+        let mate = Mate {
+            incarnation: Incarnation::default(),
+            address: String::new(),
+            node: id.to_string(),
+            zone: id.to_string(),
+            weight: 1,
+            state: MemberState::Active,
+        };
+        group.view.members.insert(*id, mate);
+    }
+    group
+}
+
+#[test]
+fn what_lies_together_gets_neighbouring_numbers_and_streams_get_distant_ones() {
+    for world in World::both() {
+        let server = world.owner();
+        let (one, two) = (server.begin(1), server.begin(2));
+        let members: Vec<Candidate> = [A, B, C]
+            .map(|id| Candidate { id, weight: 1 + u32::from(id.0[0]), zone: id.to_string() })
+            .to_vec();
+        let best = Placing::Best { members: members.clone(), copies: 2, near: Some(C) };
+        let directory = Ino::ROOT;
+        let first = opened(&one, open_of(Lane::Data, directory, 3, best.clone()));
+        let more = opened(&two, open_of(Lane::Data, directory, 255, best.clone()));
+        let start = first[0].segment.0;
+        assert_eq!(start % 256, 0);
+        let all: Vec<u64> = first.iter().chain(&more).map(|one| one.segment.0).collect();
+        assert_eq!(all[..256], (start..start + 256).collect::<Vec<_>>(), "from whichever client they come");
+        assert!(all[256] % 256 == 0 && all[256] > all[255]);
+        let stream = OpenSegments { apart: true, ..open_of(Lane::Data, directory, 3, best.clone()) };
+        let stream = opened(&one, stream);
+        assert!(stream.windows(2).all(|pair| pair[1].segment.0 - pair[0].segment.0 == 256), "{stream:?}");
+        for opened in first.iter().chain(&stream) {
+            let key = PieceKey::of(opened.segment, 0);
+            assert_eq!(opened.set, placement::choose(key, &members, 2, Some(C)));
+            let row = row(&world, opened.segment).unwrap();
+            assert_eq!((row.epoch, row.writer, row.directory), (opened.epoch, 1, directory));
+        }
+        let elsewhere =
+            opened(&one, open_of(Lane::Data, one.inode(super::world::make_directory("d")).ino, 1, best));
+        assert_ne!(elsewhere[0].segment.0 >> 8, all[257] >> 8);
+        // A later owner gives none of these again.
+        let later = world.owner();
+        later.owner.reclaim(one.session, &[]).unwrap();
+        later.owner.reclaim(two.session, &[]).unwrap();
+        let again = later.client(one.session, one.next());
+        let next = opened(&again, open_of(Lane::Journal, directory, 1, Placing::Set(vec![A])));
+        assert!(next[0].segment > elsewhere[0].segment);
+        later.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_writer_names_what_it_appends_to_and_others_are_told_who_has_it() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, other) = (server.begin(1), server.begin(2));
+        let ino = writer.inode(make("a")).ino;
+        let segment = open(&writer);
+        let (taken, refused) = (Answer::Committed(vec![]), Answer::Failed(Failure::Invalid));
+        assert_eq!(committed(&writer, ino, segment, 0, 100), taken);
+        let named = SetPlace { segment, group: GROUP, set: vec![A, B] };
+        assert_eq!(sets(&other, ino), [named]);
+        assert_eq!(server.owner.status().used, 100);
+        assert_eq!(committed(&other, ino, segment, 0, 100), refused, "another one's");
+        let end = 4 << 20;
+        assert_eq!(committed(&writer, ino, segment, end - 5, 6), refused, "no segment is so long");
+        let journal = open_of(Lane::Journal, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        let journal = opened(&writer, journal)[0].segment;
+        assert_eq!(committed(&writer, ino, journal, 0, 10), refused, "what has no bytes of files");
+        let whole = vec![1; 500];
+        assert_eq!(writer.ask(settle(vec![sealed(segment, &whole)], vec![])).answer(), Answer::Done);
+        assert_eq!(committed(&writer, ino, segment, 400, 100), taken);
+        assert_eq!(committed(&writer, ino, segment, 401, 100), refused, "it ends before");
+        assert_eq!(writer.ask(settle(vec![], vec![segment])).answer(), Answer::Done);
+        assert_eq!(committed(&writer, ino, segment, 0, 100), refused, "it said that none would come");
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn the_volume_limit_counts_what_members_have() {
+    let world = World::new();
+    let server = world.owner();
+    let writer = server.begin(1);
+    let ino = writer.inode(make("a")).ino;
+    let segment = open(&writer);
+    server.owner.set_limit(Some(150));
+    assert_eq!(committed(&writer, ino, segment, 0, 100), Answer::Committed(vec![]));
+    assert_eq!(committed(&writer, ino, segment, 100, 100), Answer::Failed(Failure::NoSpace));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_segment_is_stored_once_at_what_was_sealed() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, proxy) = (server.begin(1), server.begin(2));
+        let ino = writer.inode(make("a")).ino;
+        let (one, two) = (open(&writer), open(&writer));
+        let given = numbers(&proxy, 9);
+        assert_eq!(committed(&writer, ino, one, 0, 3), Answer::Committed(vec![]));
+        assert_eq!(writer.ask(settle(vec![sealed(two, b"defg")], vec![])).answer(), Answer::Done);
+        let not_taken = |operation: Operation| match proxy.ask(operation).answer() {
+            Answer::Stored(not_taken) => not_taken,
+            other => panic!("{other:?}"),
+        };
+        let wrong = [
+            (stored(two, 1, b"def"), NotTaken::OtherLength(4)),
+            (stored(two, 1, b"defh"), NotTaken::OtherBytes),
+            (stored(two, 2, b"defg"), NotTaken::Late(Epoch(1))),
+            (stored(SegmentId(1 << 50), 1, b"x"), NotTaken::Over),
+        ];
+        for (at, (segment, why)) in (0..).zip(wrong) {
+            assert_eq!(not_taken(store(&given, at, vec![segment])), [(segment.segment, why)]);
+        }
+        // The writer has sealed the first one and not said so.
+        let both = vec![stored(one, 1, b"abc"), stored(two, 1, b"defg")];
+        assert_eq!(not_taken(store(&given, 4, both.clone())), []);
+        assert!(sets(&writer, ino).is_empty(), "it is in the store");
+        assert_eq!(not_taken(store(&given, 5, both)), [(one, NotTaken::Over), (two, NotTaken::Over)]);
+        let refused = Answer::Failed(Failure::Invalid);
+        assert_eq!(proxy.ask(store(&given, 4, vec![stored(one, 1, b"abc")])).answer(), refused, "used");
+        assert_eq!(writer.ask(store(&given, 6, vec![stored(one, 1, b"abc")])).answer(), refused, "another's");
+        // Objects that count for nothing are garbage, and those only.
+        tidied(&server, &writer);
+        server.owner.garbage().unwrap();
+        world.pass(&server, &[&writer, &proxy], Duration::from_secs(61));
+        let garbage: Vec<u64> = server.owner.garbage().unwrap().iter().map(|object| object.id.0).collect();
+        assert_eq!(garbage, [0, 1, 2, 3, 5].map(|at| given.first_object.id.0 + at));
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_that_was_lost_is_the_same_again() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, proxy) = (server.begin(1), server.begin(2));
+    let given = numbers(&proxy, 2);
+    let request = writer
+        .request(Operation::OpenSegments(open_of(Lane::Data, Ino::ROOT, 2, Placing::Set(vec![A, B]))), None);
+    let first = server.submit(request.clone()).answer();
+    assert_eq!(server.submit(request).answer(), first);
+    let Answer::Opened(opened) = first else { panic!("{first:?}") };
+    let request = proxy.request(store(&given, 0, vec![stored(opened[0].segment, 1, b"abc")]), None);
+    assert_eq!(server.submit(request.clone()).answer(), Answer::Stored(vec![]));
+    // Also by a later owner.
+    let later = world.owner();
+    later.owner.reclaim(writer.session, &[]).unwrap();
+    later.owner.reclaim(proxy.session, &[]).unwrap();
+    assert_eq!(later.submit(request).answer(), Answer::Stored(vec![]));
+    later.stop().unwrap();
+}
+
+#[test]
+fn nothing_is_collected_that_a_request_may_still_name() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, proxy) = (server.begin(1), server.begin(2));
+        let ino = writer.inode(make("a")).ino;
+        let (unnamed, dead, alive, stays) = (open(&writer), open(&writer), open(&writer), open(&writer));
+        let given = numbers(&proxy, 4);
+        assert_eq!(committed(&writer, ino, dead, 0, 3), Answer::Committed(vec![]));
+        // Nothing is left in use of it.
+        let tiny = FileCommit { inline: Some(b"tiny".to_vec()), ..file(ino, Vec::new()) };
+        assert_eq!(writer.ask(commit(vec![], vec![tiny])).answer(), Answer::Committed(vec![]));
+        let other = writer.inode(make("b")).ino;
+        assert_eq!(committed(&writer, other, alive, 0, 3), Answer::Committed(vec![]));
+        for (at, segment) in (0..).zip([dead, alive]) {
+            let whole = vec![stored(segment, 1, b"abc")];
+            assert_eq!(proxy.ask(store(&given, at, whole)).answer(), Answer::Stored(vec![]));
+        }
+        tidied(&server, &writer);
+        for segment in [unnamed, dead, alive, stays] {
+            assert!(row(&world, segment).is_some(), "{segment}");
+        }
+        // A request that was on its way all the while.
+        assert_eq!(committed(&writer, other, dead, 0, 3), Answer::Committed(vec![]));
+        assert_eq!(committed(&writer, other, alive, 0, 3), Answer::Committed(vec![]));
+        let ends = vec![sealed(unnamed, b"abc")];
+        let open_still = writer.ask(settle(vec![], vec![unnamed])).answer();
+        assert_eq!(open_still, Answer::Failed(Failure::Invalid), "it is open");
+        assert_eq!(writer.ask(settle(ends, vec![unnamed, dead, alive])).answer(), Answer::Done);
+        tidied(&server, &writer);
+        tidied(&server, &writer);
+        assert!([unnamed, dead, alive].iter().all(|segment| row(&world, *segment).is_none()));
+        assert!(row(&world, stays).is_some());
+        // The one that was never put is gone, the one whose bytes were replaced is garbage, the other is there.
+        let late = proxy.ask(store(&given, 2, vec![stored(unnamed, 1, b"abc")])).answer();
+        assert_eq!(late, Answer::Stored(vec![(unnamed, NotTaken::Over)]));
+        tidied(&server, &writer);
+        server.owner.garbage().unwrap();
+        world.pass(&server, &[&writer, &proxy], Duration::from_secs(61));
+        let garbage: Vec<u64> = server.owner.garbage().unwrap().iter().map(|object| object.id.0).collect();
+        assert_eq!(garbage, [0, 2].map(|at| given.first_object.id.0 + at));
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn members_are_told_what_becomes_of_copies() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, one, two) = (server.begin(1), server.begin(2), server.begin(3));
+    let (mut a, mut b, mut c) = (Member::new(A), Member::new(B), Member::new(C));
+    let segment = open(&writer);
+    for member in [&mut a, &mut b, &mut c] {
+        member.append(segment, 1, b"abc").unwrap();
+    }
+    b.append(segment, 1, b"de").unwrap();
+    assert_eq!(a.offers(&one)[&segment].verdict, Verdict::Wanted);
+    assert_eq!(c.offers(&two)[&segment].verdict, Verdict::Unwanted(Epoch(1)));
+    assert!(!c.log.has(segment));
+    a.seal(segment, b"abc");
+    assert_eq!(writer.ask(settle(vec![sealed(segment, b"abc")], vec![])).answer(), Answer::Done);
+    let told = b.offers(&two)[&segment];
+    assert_eq!(told.verdict, Verdict::SealedAt { epoch: Epoch(1), len: 3, check: crc32c::crc32c(b"abc") });
+    assert_eq!(b.log.kept(segment).unwrap().end(), 3, "what was not acknowledged is cut");
+    // The first of the set has its turn, then the next one, then it again.
+    let turn =
+        |a: &mut Member, b: &mut Member| (a.offers(&one)[&segment].puts, b.offers(&two)[&segment].puts);
+    assert_eq!(turn(&mut a, &mut b), (true, false));
+    world.pass(&server, &[&writer, &one, &two], Duration::from_secs(15));
+    assert_eq!(turn(&mut a, &mut b), (false, true));
+    world.pass(&server, &[&writer, &one, &two], Duration::from_secs(15));
+    assert_eq!(turn(&mut a, &mut b), (true, false));
+    let given = numbers(&one, 1);
+    assert_eq!(one.ask(store(&given, 0, vec![stored(segment, 1, b"abc")])).answer(), Answer::Stored(vec![]));
+    assert_eq!(a.offers(&one)[&segment].verdict, Verdict::Clean);
+    assert_eq!(writer.ask(settle(vec![], vec![segment])).answer(), Answer::Done);
+    tidied(&server, &writer);
+    assert_eq!(b.offers(&two)[&segment].verdict, Verdict::Gone);
+    assert!(!a.log.has(segment) && !b.log.has(segment));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_copy_is_not_said_to_be_clean_before_that_is_committed() {
+    use super::held::Mode;
+    let world = World::new();
+    let server = world.owner();
+    let (writer, proxy) = (server.begin(1), server.begin(2));
+    let mut a = Member::new(A);
+    let segment = open(&writer);
+    a.append(segment, 1, b"abc").unwrap();
+    let given = numbers(&proxy, 1);
+    world.engine.set(Mode::Holds);
+    let storing = proxy.ask(store(&given, 0, vec![stored(segment, 1, b"abc")]));
+    let offered = proxy.ask(a.offer());
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!offered.is_there() && !storing.is_there());
+    world.engine.set(Mode::Works);
+    assert_eq!(storing.answer(), Answer::Stored(vec![]));
+    let Answer::Judged(judged) = offered.answer() else { panic!("no verdicts") };
+    assert_eq!(judged[0].verdict, Verdict::Clean);
+    server.stop().unwrap();
+}
+
+/// Ends a session, and waits until that is committed.
+fn end(server: &Server, session: SessionId, other: &Client<'_>) {
+    server.owner.end_session(session);
+    assert_eq!(other.ask(Operation::Release(Vec::new())).answer(), Answer::Done);
+}
+
+#[test]
+fn what_a_writer_left_open_ends_where_the_least_of_the_survivors_does() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, one, two) = (server.begin(1), server.begin(2), server.begin(3));
+        let (mut a, mut b) = (Member::new(A), Member::new(B));
+        let ino = writer.inode(make("a")).ino;
+        let segment = open(&writer);
+        a.append(segment, 1, b"abc").unwrap();
+        b.append(segment, 1, b"abc").unwrap();
+        assert_eq!(committed(&writer, ino, segment, 0, 3), Answer::Committed(vec![]));
+        b.append(segment, 1, b"more").unwrap();
+        a.offers(&one);
+        b.offers(&two);
+        end(&server, writer.session, &one);
+        let fenced = row(&world, segment).unwrap();
+        assert!(fenced.epoch == Epoch(2) && fenced.settled, "in the batch that ends the session");
+        server.owner.tidy().unwrap();
+        assert_eq!(b.fences(&server, &two), [(segment, Epoch(2))]);
+        assert!(b.append(segment, 1, b"late").is_err());
+        tidied(&server, &one);
+        assert!(matches!(row(&world, segment).unwrap().state, forebay_format::set_row::SetRowState::Open));
+        // The other one, which it was told again.
+        assert_eq!(a.fences(&server, &one).last(), Some(&(segment, Epoch(2))));
+        tidied(&server, &one);
+        let check = crc32c::crc32c(b"abc");
+        let state = forebay_format::set_row::SetRowState::Sealed { len: 3, check };
+        assert_eq!(row(&world, segment).unwrap().state, state);
+        assert_eq!(sets(&one, ino)[0].set, [A, B]);
+        assert_eq!(b.offers(&two)[&segment].verdict, Verdict::SealedAt { epoch: Epoch(2), len: 3, check });
+        a.offers(&one);
+        let given = numbers(&one, 2);
+        let late = one.ask(store(&given, 0, vec![stored(segment, 1, b"abcmore")])).answer();
+        assert_eq!(late, Answer::Stored(vec![(segment, NotTaken::Late(Epoch(2)))]));
+        let put = one.ask(store(&given, 1, vec![stored(segment, 2, b"abc")])).answer();
+        assert_eq!(put, Answer::Stored(vec![]));
+        tidied(&server, &one);
+        assert!(row(&world, segment).is_none(), "stored, and nobody is left who could name it");
+        assert!(sets(&one, ino).is_empty());
+        server.stop().unwrap();
+    }
+}
+
+#[test]
+fn one_survivor_is_enough_after_two_seconds() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, two) = (server.begin(1), server.begin(3));
+    let mut b = Member::new(B);
+    let segment = open(&writer);
+    b.append(segment, 1, b"abc").unwrap();
+    b.offers(&two);
+    end(&server, writer.session, &two);
+    server.owner.tidy().unwrap();
+    b.fences(&server, &two);
+    tidied(&server, &two);
+    assert_eq!(b.offers(&two)[&segment].verdict, Verdict::Wanted, "another one may answer");
+    world.pass(&server, &[&two], Duration::from_secs(3));
+    tidied(&server, &two);
+    let row = row(&world, segment).unwrap();
+    assert_eq!(row.set, [B.0, A.0], "who has it for sure puts it");
+    assert!(matches!(row.state, forebay_format::set_row::SetRowState::Sealed { len: 3, .. }));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_takeover_in_the_middle_of_a_recovery_begins_anew() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, one) = (server.begin(1), server.begin(2));
+        let mut a = Member::new(A);
+        let segment = open(&writer);
+        a.append(segment, 1, b"abc").unwrap();
+        a.offers(&one);
+        end(&server, writer.session, &one);
+        server.owner.tidy().unwrap();
+        until("the fence", || !server.pushes.lock().is_empty());
+        let later = world.owner();
+        later.owner.reclaim(one.session, &[]).unwrap();
+        let again = later.client(one.session, one.next());
+        a.offers(&again);
+        tidied(&later, &again);
+        let told = a.fences(&later, &again);
+        assert_eq!(told, [(segment, Epoch(3))], "in an epoch of its own");
+        world.pass(&later, &[&again], Duration::from_secs(3));
+        tidied(&later, &again);
+        let row = row(&world, segment).unwrap();
+        assert!(matches!(row.state, forebay_format::set_row::SetRowState::Sealed { len: 3, .. }));
+        assert_eq!(row.epoch, Epoch(3));
+        later.stop().unwrap();
+    }
+}
+
+#[test]
+fn an_answer_to_an_older_fence_or_of_another_session_does_not_count() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, one, two) = (server.begin(1), server.begin(2), server.begin(3));
+    let (a, b) = (Member::new(A), Member::new(B));
+    let segment = open(&writer);
+    assert_eq!(one.ask(a.offer()).answer(), Answer::Judged(vec![]));
+    assert_eq!(two.ask(b.offer()).answer(), Answer::Judged(vec![]));
+    end(&server, writer.session, &one);
+    server.owner.tidy().unwrap();
+    let says = |member, epoch| {
+        let fenced = forebay_group::Fenced { end: 0, check: 0, damaged: false };
+        let copies = vec![FencedCopy { segment, epoch: Epoch(epoch), fenced }];
+        Operation::Fenced(FencedCopies { member, copies })
+    };
+    assert_eq!(one.ask(says(A, 1)).answer(), Answer::Done);
+    assert_eq!(one.ask(says(B, 2)).answer(), Answer::Failed(Failure::NotPermitted));
+    world.pass(&server, &[&one, &two], Duration::from_secs(30));
+    tidied(&server, &one);
+    let open =
+        |segment| matches!(row(&world, segment).unwrap().state, forebay_format::set_row::SetRowState::Open);
+    assert!(open(segment));
+    let missing = server.owner.missing_segments();
+    assert_eq!(missing, [(segment, vec![A, B])]);
+    // Who lost one of two members for good has lost nothing yet.
+    assert_eq!(server.owner.give_up_members(&[A]), []);
+    tidied(&server, &one);
+    assert!(open(segment));
+    assert_eq!(server.owner.give_up_members(&[B]), [segment]);
+    tidied(&server, &one);
+    tidied(&server, &one);
+    assert!(row(&world, segment).is_none(), "nothing of it is in use");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_member_that_was_drained_and_removed_had_nothing() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, one) = (server.begin(1), server.begin(2));
+    let segment = open(&writer);
+    let mut group = group_of(&[B], 5);
+    group.removed.insert(A);
+    server.owner.group_is(GROUP, &group);
+    // What an older view says comes too late.
+    server.owner.group_is(GROUP, &group_of(&[A, B], 4));
+    end(&server, writer.session, &one);
+    tidied(&server, &one);
+    world.pass(&server, &[&one], Duration::from_secs(3));
+    tidied(&server, &one);
+    tidied(&server, &one);
+    assert!(row(&world, segment).is_none(), "it ends at 0, and nothing is in use");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_sealed_segment_gets_another_copy_and_its_set_names_who_has_all_of_it() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, one, three) = (server.begin(1), server.begin(2), server.begin(4));
+        let (mut a, mut c) = (Member::new(A), Member::new(C));
+        let ino = writer.inode(make("a")).ino;
+        let segment = open(&writer);
+        assert_eq!(committed(&writer, ino, segment, 0, 3), Answer::Committed(vec![]));
+        a.append(segment, 1, b"abc").unwrap();
+        a.seal(segment, b"abc");
+        assert_eq!(writer.ask(settle(vec![sealed(segment, b"abc")], vec![])).answer(), Answer::Done);
+        server.owner.group_is(GROUP, &group_of(&[A, C], 7));
+        a.offers(&one);
+        tidied(&server, &one);
+        assert_eq!(row(&world, segment).unwrap().joining, None, "it may be stored soon");
+        world.pass(&server, &[&writer, &one, &three], Duration::from_secs(30));
+        tidied(&server, &one);
+        let seating = row(&world, segment).unwrap();
+        assert_eq!((seating.joining, seating.epoch, &seating.set), (Some(C.0), Epoch(2), &vec![A.0, B.0]));
+        a.offers(&one);
+        let told = a.offers(&one)[&segment];
+        assert_eq!(told.copy_to, Some((C, Epoch(2))));
+        c.append(segment, 2, b"abc").unwrap();
+        assert_eq!(c.offers(&three)[&segment].verdict, Verdict::Wanted, "and it is not given up");
+        let seated = |epoch| Operation::Reseat(Reseat { segment, epoch: Epoch(epoch), member: C });
+        assert_eq!(one.ask(seated(1)).answer(), Answer::Failed(Failure::Invalid), "of an older copy");
+        assert_eq!(one.ask(seated(2)).answer(), Answer::Done);
+        let row = row(&world, segment).unwrap();
+        assert_eq!((row.joining, row.set), (None, vec![A.0, C.0]));
+        server.stop().unwrap();
+    }
+}
