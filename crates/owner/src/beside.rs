@@ -95,6 +95,8 @@ impl VolumeOwner {
     /// How it stands.
     #[must_use]
     pub fn status(&self) -> OwnerStatus {
+        // Not inside: an operation that has its turn looks whether an inode is open.
+        let used = self.ns.segment_totals().live;
         let core = self.core.lock();
         let sessions = core.sessions.all();
         OwnerStatus {
@@ -104,7 +106,7 @@ impl VolumeOwner {
             batches: self.batches.count.load(Relaxed),
             commit_us: self.batches.us.load(Relaxed),
             lately_us: self.batches.lately.load(Relaxed),
-            used: self.ns.segment_totals().live,
+            used,
             limit: self.limit.load(Relaxed),
         }
     }

@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Who is given a copy of what, where members of a set are gone.
-    fn to_mend(&mut self, now: Moment) -> Vec<(SegmentId, MemberId)> {
+    fn lacking_copies(&mut self, now: Moment) -> Vec<(SegmentId, MemberId)> {
         let mut found = Vec::new();
         let Core { sets, groups, .. } = self;
         let sealed: Vec<SegmentId> = sets
@@ -153,7 +153,7 @@ impl VolumeOwner {
     pub(crate) fn mend(&self) {
         let _turn = self.lanes.lock();
         let mut core = self.core.lock();
-        for (segment, to) in core.to_mend(self.ticks.now()) {
+        for (segment, to) in core.lacking_copies(self.ticks.now()) {
             core.change_set(segment, |row| row.seating(to));
         }
     }

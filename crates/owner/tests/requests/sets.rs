@@ -176,7 +176,7 @@ fn what_lies_together_gets_neighbouring_numbers_and_streams_get_distant_ones() {
         assert_eq!(start % 256, 0);
         let all: Vec<u64> = first.iter().chain(&more).map(|one| one.segment.0).collect();
         assert_eq!(all[..256], (start..start + 256).collect::<Vec<_>>(), "from whichever client they come");
-        assert!(all[256] % 256 == 0 && all[256] > all[255]);
+        assert!(all[256].is_multiple_of(256) && all[256] > all[255]);
         let stream = OpenSegments { apart: true, ..open_of(Lane::Data, directory, 3, best.clone()) };
         let stream = opened(&one, stream);
         assert!(stream.windows(2).all(|pair| pair[1].segment.0 - pair[0].segment.0 == 256), "{stream:?}");
