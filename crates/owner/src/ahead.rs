@@ -2,22 +2,21 @@
 //!
 //! Guarantees: a request is refused whole unless its session has the lease to write on every inode that it names and has not made; each step is checked and
 //! carried out like a request of its own, with the time and the inode number that the client chose, and all of them are in one batch. A step that fails changes
-//! nothing, and stops none that follows.
+//! nothing, and takes along what depends on it and nothing else. A session that names what it has no lease on is refused before anybody else is asked for a lease.
 
 use std::{collections::VecDeque, time::Duration};
 
 use forebay_cluster::{Access, Lease, Need, SessionId};
 use forebay_meta::{MetaError, Namespace};
-use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Request, Rights, Step};
+use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Request, Rights, Step, Undone};
 use forebay_types::{Ino, SubvolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{carry, owner::VolumeOwner, rights, take::may_pass, told::at_time};
+use crate::{batch::Core, carry, owner::VolumeOwner, rights, take::may_pass, told::at_time};
 
 /// Runs that one request is given at most.
 const RUNS_MAX: u32 = 1024;
-/// How often a step is tried that the engine did not let read, and the pause between: later the ownership is over anyway.
-const TRIES: u32 = 60;
+/// The pause before a step is tried again that the engine did not let read.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Runs of inode numbers that sessions were given. Those of a former owner are not known one by one: what its sessions say is believed, as far as the numbers were
@@ -47,9 +46,9 @@ impl GivenRuns {
     }
 }
 
-/// The inodes that the steps look at and change, but for those that they make. What a name stands for at a step is what the steps before have let it stand for.
+/// The inodes that the steps look at and change, but for those that steps before have made. What a name stands for at a step is what the steps before have let it stand for.
 pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need> {
-    let made: FxHashSet<Ino> = steps.iter().filter_map(|step| step.made).collect();
+    let mut made: FxHashSet<Ino> = FxHashSet::default();
     let mut names: FxHashMap<(Ino, &[u8]), Option<Ino>> = FxHashMap::default();
     let mut needed: FxHashSet<Ino> = FxHashSet::default();
     for step in steps {
@@ -58,7 +57,8 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need
             None if made.contains(&parent) => None,
             None => ns.lookup(at, parent, name).ok().map(|inode| inode.ino),
         };
-        needed.extend(carry::needs_of(&step.operation, &named).iter().map(|need| need.ino));
+        let needs = carry::needs_of(&step.operation, &named);
+        needed.extend(needs.iter().map(|need| need.ino).filter(|ino| !made.contains(ino)));
         match &step.operation {
             Operation::Make(parent, name, _) => drop(names.insert((*parent, name), step.made)),
             Operation::Link(ino, parent, name) => drop(names.insert((*parent, name), Some(*ino))),
@@ -73,10 +73,18 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need
             }
             _ => {}
         }
+        made.extend(step.made);
     }
-    let mut needed: Vec<Ino> = needed.into_iter().filter(|ino| !made.contains(ino)).collect();
+    let mut needed: Vec<Ino> = needed.into_iter().collect();
     needed.sort_unstable();
     needed.into_iter().map(|ino| Need { ino, access: Access::Write }).collect()
+}
+
+impl Core {
+    /// Whether a session has not the lease to write on all of these.
+    pub(crate) fn lacks_lease(&self, session: SessionId, needs: &[Need]) -> bool {
+        !needs.iter().all(|need| self.table.lease(session, need.ino) == Some(Lease::Write))
+    }
 }
 
 impl VolumeOwner {
@@ -107,40 +115,60 @@ impl VolumeOwner {
         rights: &Rights,
         steps: &[Step],
     ) -> Result<Answer, MetaError> {
-        let mut covered: FxHashSet<Ino> =
-            needs(steps, &self.ns, self.at).iter().map(|need| need.ino).collect();
-        {
-            let core = self.core.lock();
-            if !covered.iter().all(|ino| core.table.lease(session, *ino) == Some(Lease::Write)) {
-                return Ok(Answer::Failed(Failure::NotPermitted));
-            }
+        let needs = needs(steps, &self.ns, self.at);
+        if self.core.lock().lacks_lease(session, &needs) {
+            return Ok(Answer::Failed(Failure::NotPermitted));
         }
-        covered.extend(steps.iter().filter_map(|step| step.made));
-        let mut failed = Vec::new();
+        let mut covered: FxHashSet<Ino> = needs.iter().map(|need| need.ino).collect();
+        let (mut undone, mut failed) = (Undone::default(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
-            let mut done = self.step(session, rights, step, &covered);
-            for _ in 0..TRIES {
-                match &done {
-                    Err(MetaError::Engine(error)) if may_pass(error) && at > 0 => {
-                        tracing::warn!(%error, "a request waits for the metadata engine");
-                        std::thread::sleep(AGAIN_AFTER);
-                        done = self.step(session, rights, step, &covered);
-                    }
-                    _ => break,
-                }
-            }
-            let failure = match done {
+            let failure = match self.step_once_read(session, rights, (at, step), (&covered, &undone)) {
                 Ok(Answer::Failed(failure)) => failure,
-                Ok(_) => continue,
-                Err(MetaError::Engine(error)) if at == 0 => return Err(MetaError::Engine(error)),
-                Err(error) => {
-                    tracing::info!(%error, ?step, "what a client has done is not to be done");
-                    Failure::from(&error)
+                Ok(_) => {
+                    covered.extend(step.made);
+                    continue;
                 }
+                Err(MetaError::Engine(error)) if may_pass(&error) => return Err(MetaError::Engine(error)),
+                Err(error) => Failure::from(&error),
             };
+            tracing::info!(?failure, ?step, "what a client has done is not to be done");
+            undone.add(step, failure);
             failed.push((u32::try_from(at).unwrap_or(u32::MAX), failure));
         }
         Ok(Answer::Ahead(failed))
+    }
+
+    /// Carries a step out. One that the engine does not let read is tried until it does, or the ownership is over: the steps before cannot be taken back, and
+    /// are committed with all the others or not at all. The first has none before it: it is for the caller to begin again.
+    fn step_once_read(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        (at, step): (usize, &Step),
+        (covered, undone): (&FxHashSet<Ino>, &Undone),
+    ) -> Result<Answer, MetaError> {
+        let mut told = false;
+        loop {
+            let done = self.step(session, rights, step, (covered, undone));
+            match &done {
+                Err(MetaError::Engine(error)) if may_pass(error) && at > 0 => {
+                    if !told {
+                        tracing::warn!(%error, "a request waits for the metadata engine");
+                        told = true;
+                    }
+                }
+                _ => return done,
+            }
+            {
+                let mut core = self.core.lock();
+                if core.stops_in_vain(self.ticks.now()) {
+                    // What was carried out of the request is not to be committed without the rest.
+                    core.over = true;
+                    return done;
+                }
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
     }
 
     fn step(
@@ -148,11 +176,15 @@ impl VolumeOwner {
         session: SessionId,
         rights: &Rights,
         step: &Step,
-        covered: &FxHashSet<Ino>,
+        (covered, undone): (&FxHashSet<Ino>, &Undone),
     ) -> Result<Answer, MetaError> {
-        // Where a step before has failed, a name may stand for something that was not asked for.
         let needs = carry::needs(&step.operation, &self.ns, self.at);
-        if !needs.iter().all(|need| covered.contains(&need.ino)) {
+        let inos = || needs.iter().map(|need| need.ino);
+        if let Some(failure) = undone.concerns(&step.operation, inos().chain(step.made)) {
+            return Ok(Answer::Failed(failure));
+        }
+        // Where a step before has failed, a name may stand for something that was not asked for.
+        if !inos().all(|ino| covered.contains(&ino)) {
             return Ok(Answer::Failed(Failure::NotPermitted));
         }
         at_time(step.time, || match (&step.operation, step.made) {

@@ -15,7 +15,7 @@ use forebay_format::{
     shared_row::{SessionRow, TEXT_MAX},
 };
 use forebay_meta::Namespace;
-use forebay_protocol::{Answer, Message, Push, Refusal, Request, Response, Rights};
+use forebay_protocol::{Answer, Message, Operation, Push, Refusal, Request, Response, Rights};
 use forebay_types::{Epoch, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -198,7 +198,11 @@ impl VolumeOwner {
         }
         core.next_request += 1;
         let id = RequestId(core.next_request);
-        let needs = with_wish(needs, request.wish);
+        let mut needs = with_wish(needs, request.wish);
+        if matches!(request.operation, Operation::Ahead(_)) && core.lacks_lease(request.session, &needs) {
+            // It will be refused: nobody else is asked for anything.
+            needs.clear();
+        }
         let effects = core.table.arrive(id, request.session, &needs);
         core.requests.insert(id, Pending { request: Arc::new(request), needs, reply });
         drop(core);

@@ -47,6 +47,10 @@ impl VolumeOwner {
         drop(core);
         // Names may have come to stand for other inodes while it waited. From here on they cannot.
         let (needs, forbidden) = match self.needs(request.session, &rights, &request.operation) {
+            // Nobody else is asked for a lease by what is refused.
+            Ok(needs) if self.is_uncovered(&request, &needs) => {
+                (Vec::new(), Some(if rights.read_only { Failure::ReadOnly } else { Failure::NotPermitted }))
+            }
             Ok(needs) => (with_wish(needs, request.wish), None),
             Err(failure) => (Vec::new(), Some(failure)),
         };
@@ -93,6 +97,12 @@ impl VolumeOwner {
         drop(closing);
         self.tell_all();
         effects
+    }
+
+    /// Whether a request tells of what its session has done without the leases for it.
+    fn is_uncovered(&self, request: &Request, needs: &[Need]) -> bool {
+        matches!(request.operation, Operation::Ahead(_))
+            && self.core.lock().lacks_lease(request.session, needs)
     }
 
     /// Says that a request was carried out, and answers it once everything is committed that it has changed or seen.

@@ -20,7 +20,7 @@ pub use admin::{
     ClientStatus, MemberStatus, MigratePhase, MigrateRequest, MigrateStatus, Overview, OwnedStatus,
     OwnerDetail, ServerStatus, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet, VolumeStatus,
 };
-pub use ahead::Step;
+pub use ahead::{Step, Undone};
 pub use answer::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Mapped, SegmentPlace, SpaceAnswer};
 pub use commit::{Commit, FileCommit, Numbers, ObjectCommit, SegmentCommit};
 pub use kind::Kind;

@@ -20,6 +20,8 @@ pub enum Mode {
     BreaksOff,
     /// Commits do nothing, and nobody can tell.
     LosesBatches,
+    /// Neither single rows nor ranges are to be had.
+    ReadsFail,
     /// The engine is not there.
     Away,
 }
@@ -33,6 +35,8 @@ struct State {
     /// Calls that read one row or a range, and those that read many rows.
     single: u64,
     many: u64,
+    /// Reads that failed.
+    failed: u64,
 }
 
 #[derive(Debug)]
@@ -75,20 +79,32 @@ impl HeldEngine {
         (state.single, state.many)
     }
 
+    /// How many reads have failed.
+    pub fn failed_reads(&self) -> u64 {
+        self.state.lock().failed
+    }
+
     fn away(&self) -> Result<(), EngineError> {
-        if self.state.lock().mode == Mode::Away {
-            return Err(EngineError::Failed {
-                place: "the test".to_owned(),
-                detail: "it is away".to_owned(),
-            });
+        if self.mode() == Mode::Away { Err(is_away()) } else { Ok(()) }
+    }
+
+    fn reads_one(&self) -> Result<(), EngineError> {
+        let mut state = self.state.lock();
+        if matches!(state.mode, Mode::Away | Mode::ReadsFail) {
+            state.failed += 1;
+            return Err(is_away());
         }
         Ok(())
     }
 }
 
+fn is_away() -> EngineError {
+    EngineError::Failed { place: "the test".to_owned(), detail: "it is away".to_owned() }
+}
+
 impl Engine for HeldEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.away()?;
+        self.reads_one()?;
         self.state.lock().single += 1;
         self.rows.get(key)
     }
@@ -100,7 +116,7 @@ impl Engine for HeldEngine {
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
-        self.away()?;
+        self.reads_one()?;
         let mut state = self.state.lock();
         state.single += 1;
         while state.mode == Mode::HoldsScans {

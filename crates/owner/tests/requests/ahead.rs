@@ -1,0 +1,183 @@
+//! What clients have done by themselves: what is refused of it, and whom that concerns.
+
+use forebay_cluster::Lease;
+use forebay_meta::{RenameMode, SetAttr, SetXattr};
+use forebay_protocol::{Answer, Failure, Operation, Step};
+use forebay_types::{Ino, Timespec};
+
+use super::{
+    held::Mode,
+    world::{Client, World, lookup, make, make_directory, new_file, until},
+};
+
+const TIME: Timespec = Timespec { secs: 7, nanos: 0 };
+
+fn step(operation: Operation) -> Step {
+    Step { time: TIME, made: None, operation }
+}
+
+fn made(parent: Ino, name: &str, ino: Ino) -> Step {
+    let operation = Operation::Make(parent, name.as_bytes().to_vec(), new_file());
+    Step { time: TIME, made: Some(ino), operation }
+}
+
+fn unlink(name: &str) -> Step {
+    step(Operation::Unlink(Ino::ROOT, name.as_bytes().to_vec(), Vec::new()))
+}
+
+fn rename(from: &str, to: &str) -> Step {
+    step(Operation::Rename {
+        from: Ino::ROOT,
+        name: from.as_bytes().to_vec(),
+        to: Ino::ROOT,
+        new_name: to.as_bytes().to_vec(),
+        mode: RenameMode::NoReplace,
+        open: Vec::new(),
+    })
+}
+
+fn chmod(ino: Ino, mode: u16) -> Operation {
+    Operation::SetAttr(ino, SetAttr { mode: Some(mode), ..SetAttr::default() })
+}
+
+fn run(client: &Client<'_>) -> u64 {
+    match client.ask(Operation::Runs(1)).answer() {
+        Answer::Runs(first, _) => first,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn take(client: &Client<'_>, inos: &[Ino]) {
+    for ino in inos {
+        let granted = client.ask_for(Operation::Inode(*ino), Lease::Write).get().unwrap().grants;
+        assert!(granted.iter().any(|grant| grant.ino == *ino && grant.lease == Lease::Write));
+    }
+}
+
+fn tell(client: &Client<'_>, steps: Vec<Step>) -> Answer {
+    client.ask_for(Operation::Ahead(steps), Lease::Write).answer()
+}
+
+#[test]
+fn what_depends_on_a_refused_step_is_refused_and_nothing_else() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (a, b) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
+    let c = client.inode(make("c")).ino;
+    let run = run(&client);
+    let ino = |at| Ino::in_run(run, at);
+    take(&client, &[Ino::ROOT, a, b, c]);
+    // The file that was to be b is not removed in place of the one that was to be a.
+    let moved = vec![
+        rename("a", "b"),
+        made(Ino::ROOT, "a", ino(0)),
+        step(chmod(ino(0), 0o600)),
+        unlink("a"),
+        made(Ino::ROOT, "other", ino(1)),
+    ];
+    let failed = (0..4).map(|at| (at, Failure::Exists)).collect();
+    assert_eq!(tell(&client, moved), Answer::Ahead(failed));
+    assert_eq!(client.inode(lookup("a")).ino, a);
+    assert_eq!(client.inode(lookup("other")).ino, ino(1));
+    // Nor is its only name taken off a file that was to have another.
+    let linked = vec![step(Operation::Link(c, Ino::ROOT, b"b".to_vec())), unlink("c"), step(chmod(b, 0o611))];
+    assert_eq!(tell(&client, linked), Answer::Ahead(vec![(0, Failure::Exists), (1, Failure::Exists)]));
+    assert_eq!(client.inode(lookup("c")).ino, c);
+    assert_eq!(client.inode(lookup("b")).row.mode, 0o611, "that depends on nothing");
+    // What was to be made in a directory that was not made.
+    let in_it = vec![made(Ino::ROOT, "b", ino(2)), made(ino(2), "in it", ino(3)), unlink("other")];
+    assert_eq!(tell(&client, in_it), Answer::Ahead(vec![(0, Failure::Exists), (1, Failure::Exists)]));
+    server.stop().unwrap();
+}
+
+#[test]
+fn nobody_loses_a_lease_to_a_session_that_names_what_it_has_none_on() {
+    let world = World::new();
+    let server = world.owner();
+    let (victim, forger) = (server.begin(1), server.begin(2));
+    let (read, written) = (victim.inode(make("read")).ino, victim.inode(make("written")).ino);
+    let own = forger.inode(make_directory("own")).ino;
+    let granted = victim.ask_for(Operation::Inode(read), Lease::Read).get().unwrap().grants;
+    assert_eq!(granted.len(), 1);
+    take(&victim, &[written]);
+    take(&forger, &[own]);
+    let number = Ino::in_run(run(&forger), 0);
+    let denied = Answer::Failed(Failure::NotPermitted);
+    for ino in [read, written] {
+        assert_eq!(tell(&forger, vec![step(chmod(ino, 0o777))]), denied);
+        // Nor by what is said to have been made, before or afterwards.
+        assert_eq!(tell(&forger, vec![step(chmod(ino, 0o777)), made(own, "x", ino)]), denied);
+        let both = vec![made(own, "x", ino), step(chmod(ino, 0o777)), made(own, "y", number)];
+        match tell(&forger, both) {
+            Answer::Ahead(failed) => {
+                assert_eq!(failed[..2], [(0, Failure::NotPermitted), (1, Failure::NotPermitted)]);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(server.told(victim.session), []);
+    }
+    assert_eq!(victim.inode(Operation::Inode(read)).row.mode, 0o644);
+    assert_eq!(victim.inode(Operation::Inode(written)).row.mode, 0o644);
+    // Asked for again by its number, what was refused is refused.
+    let request = forger.request(Operation::Ahead(vec![step(chmod(written, 0o777))]), Some(Lease::Write));
+    assert_eq!(server.submit(request.clone()).answer(), denied);
+    assert_eq!(server.submit(request).answer(), denied);
+    assert_eq!(server.told(victim.session), []);
+    server.stop().unwrap();
+}
+
+/// An engine that lets nothing be read for longer than others wait for an owner: the steps before cannot be taken back.
+#[test]
+fn a_step_waits_for_the_engine_as_long_as_it_takes() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let file = client.inode(make("file")).ino;
+    drop(client.ask(Operation::SetXattr(file, b"user.a".to_vec(), b"one".to_vec(), SetXattr::Any)).answer());
+    take(&client, &[Ino::ROOT, file]);
+    let number = Ino::in_run(run(&client), 0);
+    let set = Operation::SetXattr(file, b"user.b".to_vec(), b"two".to_vec(), SetXattr::Create);
+    let steps = vec![made(Ino::ROOT, "made", number), step(set)];
+    world.engine.set(Mode::ReadsFail);
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| tell(&client, steps));
+        let failed = world.engine.failed_reads();
+        until("many reads", || world.engine.failed_reads() > failed + 70);
+        world.engine.set(Mode::Works);
+        assert_eq!(told.join().unwrap(), Answer::Ahead(Vec::new()));
+    });
+    assert_eq!(client.inode(lookup("made")).ino, number);
+    server.stop().unwrap();
+}
+
+/// An owner that stops meanwhile commits nothing of a request of which it cannot carry out the rest.
+#[test]
+fn a_request_that_an_owner_cannot_finish_is_the_next_ones() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let file = client.inode(make("file")).ino;
+    drop(client.ask(Operation::SetXattr(file, b"user.a".to_vec(), b"one".to_vec(), SetXattr::Any)).answer());
+    take(&client, &[Ino::ROOT, file]);
+    let number = Ino::in_run(run(&client), 0);
+    let set = Operation::SetXattr(file, b"user.b".to_vec(), b"two".to_vec(), SetXattr::Create);
+    let steps = vec![made(Ino::ROOT, "made", number), step(set)];
+    let request = client.request(Operation::Ahead(steps), Some(Lease::Write));
+    let leases = [(Ino::ROOT, Lease::Write), (file, Lease::Write)];
+    world.engine.set(Mode::ReadsFail);
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| server.submit(request.clone()).get());
+        let failed = world.engine.failed_reads();
+        until("a read", || world.engine.failed_reads() > failed + 2);
+        server.owner.stop();
+        world.ticks.pass(std::time::Duration::from_secs(3));
+        assert!(matches!(told.join().unwrap(), Err(forebay_protocol::Refusal::NotOwner { .. })));
+    });
+    server.ended().unwrap();
+    world.engine.set(Mode::Works);
+    let later = world.owner();
+    later.owner.reclaim(client.session, &leases).unwrap();
+    assert_eq!(later.submit(request).answer(), Answer::Ahead(Vec::new()));
+    later.stop().unwrap();
+}
