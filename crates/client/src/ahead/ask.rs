@@ -78,7 +78,7 @@ impl Shared {
                     continue;
                 }
             }
-            return Ok(self.there(state, operation));
+            return self.there(state, operation);
         }
     }
 
@@ -112,25 +112,41 @@ impl Shared {
     }
 
     /// Sends an operation on to the owner, after what it depends on.
-    fn there(self: &Arc<Self>, mut state: MutexGuard<'_, State>, operation: &Operation) -> Begun {
+    fn there(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        operation: &Operation,
+    ) -> Result<Begun, ClientError> {
         let concerned = state.table.concerned(operation);
         let busy = if operation.changes() { concerned.clone() } else { Vec::new() };
         // What is changed at the owner is not changed here meanwhile.
         state.make_busy(&busy);
         let makes_directory = is_making_directory(operation);
         state.making += u32::from(makes_directory);
-        // What leaves a delegated directory leaves it after all that was done before. What a name stands for that is not known here may be anything that was
-        // changed here.
-        let whole = matches!(operation, Operation::Rename { .. } | Operation::Link(..))
-            || state.table.is_vague(operation);
+        // Names survive as a prefix: a change of one at the owner comes after all that was done here. What a name stands for that is not known here may be
+        // anything that was changed here.
+        let names = operation.changes_names();
+        let whole = names || state.table.is_vague(operation);
         let until = if whole { state.queue.last() } else { state.queue.until(&concerned) };
         let session = state.session;
+        let waiter = names.then(|| state.waiters.begin());
         while !state.queue.is_told(until) && state.session == session && !state.closed {
             self.changed.wait(&mut state);
         }
+        let waited =
+            waiter.map_or(Ok(()), |waiter| state.waiters.end(&waiter, until, (operation, &concerned)));
+        if let Err(error) = waited {
+            state.no_longer_busy(&busy);
+            if makes_directory {
+                state.made_one();
+            }
+            drop(state);
+            self.changed.notify_all();
+            return Err(error);
+        }
         let seen = Seen { last: state.queue.last(), passed: state.passed };
         drop(state);
-        Begun::There(Passing::new(Arc::clone(self), busy, seen, makes_directory))
+        Ok(Begun::There(Passing::new(Arc::clone(self), busy, seen, makes_directory)))
     }
 
     /// Waits until everything up to a number is told or lost.

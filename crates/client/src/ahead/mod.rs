@@ -17,6 +17,7 @@ mod state;
 mod table;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 use std::{io, sync::Arc, thread::JoinHandle};
 
@@ -128,10 +129,12 @@ impl Ahead {
         }
     }
 
-    /// Begins an operation: it is carried out here, or what it depends on is at the owner when this returns. `bound`: in this session only.
+    /// Begins an operation: it is carried out here, or what it depends on is at the owner when this returns; a change of names depends on all that was done
+    /// here before. `bound`: in this session only.
     ///
     /// # Errors
-    /// [`ClientError::SessionEnded`] where the session is another; [`ClientError::Closed`]; those of asking for numbers.
+    /// [`ClientError::SessionEnded`] where the session is another; [`ClientError::Closed`]; those of asking for numbers. Of a change of names: why something that it
+    /// depends on has not taken place, where that turned out while it waited.
     pub fn begin(&self, operation: &Operation, bound: Option<u64>) -> Result<Begun, ClientError> {
         self.shared.begin(operation, bound)
     }

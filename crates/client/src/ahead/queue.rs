@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use forebay_protocol::{Operation, Step};
+use forebay_protocol::{Failure, Operation, Step, Undone};
 use forebay_types::Ino;
 use rustc_hash::FxHashMap;
 
@@ -20,9 +20,8 @@ pub(super) struct Queued {
 pub(super) struct Queue {
     items: VecDeque<Queued>,
     bytes: usize,
-    /// The last number that was given, and the last one that the owner has answered or that was lost.
+    /// The last number that was given.
     last: u64,
-    told: u64,
     /// The last operation that concerns an inode, while it is not told.
     concerns: FxHashMap<Ino, u64>,
 }
@@ -52,9 +51,9 @@ impl Queue {
         self.last
     }
 
-    /// Whether everything up to this number is told.
+    /// Whether the owner has answered everything up to this number, or it was lost.
     pub(super) fn is_told(&self, number: u64) -> bool {
-        self.told >= number
+        self.items.front().is_none_or(|first| first.number > number)
     }
 
     /// The number of the last operation that concerns any of these; 0 where all are told.
@@ -77,11 +76,32 @@ impl Queue {
         let taken: Vec<Queued> = self.items.drain(..count.min(self.items.len())).collect();
         for item in &taken {
             self.bytes -= item.bytes;
-            self.told = item.number;
             for ino in &item.touched {
                 if self.concerns.get(ino) == Some(&item.number) {
                     self.concerns.remove(ino);
                 }
+            }
+        }
+        taken
+    }
+
+    /// Takes out what depends on what is undone, and adds it to that. Returns it, and why it fails.
+    pub(super) fn take_dependent(&mut self, undone: &mut Undone) -> Vec<(Queued, Failure)> {
+        let mut taken = Vec::new();
+        for item in std::mem::take(&mut self.items) {
+            match undone.concerns(&item.step.operation, item.touched.iter().copied()) {
+                Some(why) => {
+                    undone.add(&item.step, why);
+                    self.bytes -= item.bytes;
+                    taken.push((item, why));
+                }
+                None => self.items.push_back(item),
+            }
+        }
+        if !taken.is_empty() {
+            self.concerns.clear();
+            for item in &self.items {
+                self.concerns.extend(item.touched.iter().map(|ino| (*ino, item.number)));
             }
         }
         taken

@@ -1,10 +1,10 @@
 //! Telling the owner: one request at a time, so that the order is kept; what collects meanwhile is the next one.
 
 use forebay_cluster::Lease;
-use forebay_protocol::{Answer, Operation, Response};
+use forebay_protocol::{Answer, Failure, Operation, Response, Undone};
 use forebay_types::Ino;
 
-use super::Shared;
+use super::{Shared, state::State};
 use crate::error::ClientError;
 
 /// Operations and bytes of one request at most.
@@ -57,18 +57,40 @@ impl Shared {
                 return state.lose(&error);
             }
         };
-        let told = state.queue.take(count);
-        let mut wrong: Vec<Ino> = Vec::new();
-        for (at, failure) in failed {
-            let Some(item) = told.get(at as usize) else { continue };
-            tracing::error!(?failure, step = ?item.step, "the owner does not do what was done here");
-            state.fail(&item.touched, &ClientError::Failed(failure));
-            wrong.extend(&item.touched);
-        }
-        wrong.sort_unstable();
-        wrong.dedup();
-        wrong.iter().for_each(|ino| state.table.forget(*ino));
+        let wrong = refused(&mut state, count, &failed);
         state.shrink(self.options.known);
         wrong
     }
+}
+
+/// The owner has answered the first operations of the queue, and not done these; nor is done what depends on them and waits. Returns the inodes concerned.
+fn refused(state: &mut State, count: usize, failed: &[(u32, Failure)]) -> Vec<Ino> {
+    let told = state.queue.take(count);
+    let (mut undone, mut wrong): (_, Vec<Ino>) = (Undone::default(), Vec::new());
+    for (at, failure) in failed {
+        let Some(item) = told.get(*at as usize) else { continue };
+        tracing::error!(?failure, step = ?item.step, "the owner does not do what was done here");
+        undone.add(&item.step, *failure);
+        state.fail(&item.touched, &ClientError::Failed(*failure));
+        wrong.extend(&item.touched);
+    }
+    if undone.is_empty() {
+        return wrong;
+    }
+    let dependent = state.queue.take_dependent(&mut undone);
+    if !dependent.is_empty() {
+        tracing::error!(
+            count = dependent.len(),
+            "operations that depend on what the owner has not done are lost"
+        );
+    }
+    for (item, failure) in &dependent {
+        state.fail(&item.touched, &ClientError::Failed(*failure));
+        wrong.extend(&item.touched);
+    }
+    wrong.sort_unstable();
+    wrong.dedup();
+    wrong.iter().for_each(|ino| state.table.forget(*ino));
+    state.waiters.refused(undone);
+    wrong
 }

@@ -1,7 +1,7 @@
 use forebay_types::Ino;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{numbers::Numbers, queue::Queue, table::Table};
+use super::{numbers::Numbers, queue::Queue, table::Table, waiters::Waiters};
 use crate::error::ClientError;
 
 /// How often something is made in a directory before it is asked for.
@@ -37,6 +37,7 @@ pub(super) struct State {
     /// What has not taken place, until somebody is told.
     pub(super) failures: FxHashMap<Ino, ClientError>,
     pub(super) failure: Option<ClientError>,
+    pub(super) waiters: Waiters,
     pub(super) closed: bool,
 }
 
@@ -55,6 +56,7 @@ impl State {
             beside: FxHashSet::default(),
             failures: FxHashMap::default(),
             failure: None,
+            waiters: Waiters::default(),
             closed: false,
         }
     }
@@ -62,6 +64,9 @@ impl State {
     /// Everything that waits is lost. Returns what it concerns.
     pub(super) fn lose(&mut self, why: &ClientError) -> Vec<Ino> {
         let lost = self.queue.take(usize::MAX);
+        if let Some(first) = lost.first() {
+            self.waiters.lost(first.number, why);
+        }
         let mut inos: Vec<Ino> = lost.iter().flat_map(|item| &item.touched).copied().collect();
         inos.sort_unstable();
         inos.dedup();

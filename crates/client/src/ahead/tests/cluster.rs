@@ -21,6 +21,7 @@ use forebay_protocol::{Answer, Operation, Push, Refusal, Request, Response, Righ
 use forebay_types::{Epoch, FileKind, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::gate::Gate;
 use crate::{
     ahead::{Ahead, AheadOptions, Leases},
     asks::Asks,
@@ -104,6 +105,7 @@ impl Cluster {
             asked: AtomicU64::new(0),
             wrong: Mutex::default(),
             runs_from: AtomicU64::new(0),
+            gate: Gate::default(),
         });
         let (under, leases) = (Arc::clone(&link) as _, Arc::clone(&link) as _);
         let options = AheadOptions { operations: 500, ..AheadOptions::new(4 << 20) };
@@ -162,6 +164,7 @@ pub struct Link {
     pub wrong: Mutex<Vec<Ino>>,
     /// Where not 0: the numbers that it says it was given, in place of those that it was.
     pub runs_from: AtomicU64,
+    pub gate: Gate,
 }
 
 impl Asks for Link {
@@ -179,6 +182,7 @@ impl Asks for Link {
         operation: Operation,
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
+        let (operation, refused) = self.gate.pass(operation)?;
         let changes = operation.changes();
         let slot = changes.then(|| self.take_slot());
         let request = Request { session: self.session, slot, operation, wish };
@@ -188,6 +192,7 @@ impl Asks for Link {
             self.freed.notify_one();
         }
         let mut response = answered?;
+        refused.put_into(&mut response.answer);
         let from = self.runs_from.load(Ordering::SeqCst);
         if let (Answer::Runs(first, _), 1..) = (&mut response.answer, from) {
             *first = from;
