@@ -12,6 +12,9 @@ use crate::{
     vfs::Vfs,
 };
 
+/// How often a file is asked for by its name that is gone each time it is opened: then its name leads nowhere.
+const TRIES: u32 = 100;
+
 impl Vfs {
     /// What a name stands for. `.` and `..` are answered too, as one who exports the file system asks.
     ///
@@ -103,21 +106,46 @@ impl Vfs {
         (open, exclusive): (Open, bool),
         caller: &Caller<'_>,
     ) -> Result<(Attr, Opened), VfsError> {
-        let wanted = Wanted { kind: FileKind::Regular, mode, umask, rdev: 0, target: Vec::new() };
-        let attr = match self.make(parent, name, wanted, caller) {
-            Err(VfsError::Exists) if !exclusive => {
-                let attr = self.lookup(parent, name)?;
-                if attr.kind == FileKind::Directory {
-                    return Err(VfsError::IsDirectory(attr.ino));
+        let mut left = TRIES;
+        loop {
+            let wanted = Wanted { kind: FileKind::Regular, mode, umask, rdev: 0, target: Vec::new() };
+            match self.make(parent, name, wanted, caller) {
+                Err(VfsError::Exists) if !exclusive => {}
+                made => {
+                    let attr = made?;
+                    let opened = self.open(attr.ino, Open { truncate: false, ..open })?;
+                    return Ok((attr, opened));
                 }
-                self.permits(caller, Wish::Access(attr.ino, if open.read_only { 4 } else { 6 }))?;
-                let opened = self.open(attr.ino, open)?;
-                return Ok((self.getattr(attr.ino)?, opened));
             }
-            made => made?,
-        };
-        let opened = self.open(attr.ino, Open { truncate: false, ..open })?;
-        Ok((attr, opened))
+            // Another machine may remove it, or put another in its place, at any moment.
+            match self.open_named(parent, name, open, caller) {
+                Err(VfsError::NotFound | VfsError::Stale(_)) if left > 0 => left -= 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Opens the file that a name stands for.
+    fn open_named(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        open: Open,
+        caller: &Caller<'_>,
+    ) -> Result<(Attr, Opened), VfsError> {
+        let attr = self.lookup(parent, name)?;
+        if attr.kind == FileKind::Directory {
+            return Err(VfsError::IsDirectory(attr.ino));
+        }
+        self.permits(caller, Wish::Access(attr.ino, if open.read_only { 4 } else { 6 }))?;
+        let opened = self.open(attr.ino, open)?;
+        match self.getattr(attr.ino) {
+            Ok(attr) => Ok((attr, opened)),
+            Err(error) => {
+                self.release(attr.ino, opened.fh, None);
+                Err(error)
+            }
+        }
     }
 
     /// Makes and opens a regular file without a name (`O_TMPFILE`). `linkable`: it may get one (no `O_EXCL`).

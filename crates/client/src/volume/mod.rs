@@ -6,6 +6,7 @@ mod contents;
 mod core;
 mod desk;
 mod errors;
+mod expected;
 mod files;
 mod jobs;
 mod locks;

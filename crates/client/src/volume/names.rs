@@ -19,6 +19,17 @@ const READ: Option<Lease> = Some(Lease::Read);
 
 impl Core {
     pub(crate) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Arc<Inode>, VfsError> {
+        let mut gone = None;
+        loop {
+            match self.lookup_once(parent, name) {
+                // Removed since it was told: the name may stand for another.
+                Err(VfsError::Stale(ino)) if ino != parent && gone != Some(ino) => gone = Some(ino),
+                found => return found,
+            }
+        }
+    }
+
+    fn lookup_once(&self, parent: Ino, name: &[u8]) -> Result<Arc<Inode>, VfsError> {
         match self.desk.names.name(parent, name) {
             Some(None) => return Err(VfsError::NotFound),
             Some(Some(ino)) => match self.inode(ino) {

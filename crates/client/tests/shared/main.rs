@@ -9,6 +9,7 @@ mod faults;
 mod locking;
 mod modes;
 mod random;
+mod replaced;
 mod rooted;
 mod side_by_side;
 mod times;
