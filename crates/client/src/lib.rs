@@ -15,7 +15,9 @@ mod transport;
 mod volume;
 
 pub use asks::Asks;
-pub use data::{Contents, ContentsOptions, ContentsStats, Room, StoreCache};
+pub use data::{
+    Appended, Contents, ContentsOptions, ContentsStats, MemberFailed, Members, Room, StoreCache, WriteGroup,
+};
 pub use error::ClientError;
 pub use link::{Answered, Events, Link, LinkConfig, Patience};
 pub use ticks::{SystemTicks, Ticks};

@@ -16,6 +16,7 @@ use forebay_types::{Generation, Ino, SegmentId, SubvolumeId};
 use super::{
     Shared,
     file::{Base, File, Taken},
+    lanes::{LanePacking, Used},
     line::{BATCH_MAX, Place, weight},
     numbers::Pair,
     put,
@@ -145,6 +146,18 @@ impl Shared {
     }
 
     fn store_and_commit(&self, session: u64, taken: &[Taken]) -> Result<(), Failed> {
+        let (files, stored, used) = match LanePacking::pack(self, session, taken)? {
+            Some((files, used)) => (files, Vec::new(), used),
+            None => {
+                let (files, stored) = self.put_objects(session, taken)?;
+                (files, stored, Used::default())
+            }
+        };
+        self.commit(session, taken, (files, &stored), used)
+    }
+
+    /// Puts the runs of a batch as objects.
+    fn put_objects(&self, session: u64, taken: &[Taken]) -> Result<(Vec<FileCommit>, Vec<Stored>), Failed> {
         let mut packing = Packing {
             shared: self,
             session,
@@ -159,7 +172,17 @@ impl Shared {
             files.push(packing.file(taken)?);
         }
         packing.close()?;
-        let stored = packing.stored;
+        Ok((files, packing.stored))
+    }
+
+    /// Tells the owner what files consist of now. All of it is in the store, or on stable storage of all members of its set.
+    fn commit(
+        &self,
+        session: u64,
+        taken: &[Taken],
+        (files, stored): (Vec<FileCommit>, &[Stored]),
+        used: Used,
+    ) -> Result<(), Failed> {
         self.await_turn(taken);
         let mut commit = Commit { objects: Vec::with_capacity(stored.len()), files: Vec::new() };
         let mut committed = Vec::with_capacity(taken.len());
@@ -170,10 +193,17 @@ impl Shared {
             }
         }
         if committed.is_empty() {
+            self.lanes.done(&self.options.members, session, used);
             return Ok(());
         }
         commit.objects.extend(stored.iter().map(|stored| stored.commit.clone()));
-        let response = self.asks.ask_in(session, Operation::Commit(Box::new(commit)), None)?;
+        let response = self.asks.ask_in(session, Operation::Commit(Box::new(commit)), None);
+        // Before those are told who wait for this batch: the next one goes on with the same segment.
+        match &response {
+            Ok(_) => self.lanes.done(&self.options.members, session, used),
+            Err(_) => self.lanes.unknown(&self.options.members, session, used),
+        }
+        let response = response?;
         let gone = match response.answer {
             Answer::Committed(gone) => gone,
             Answer::Failed(failure) => return Err(ClientError::Failed(failure).into()),
@@ -260,6 +290,19 @@ impl Taken {
     }
 }
 
+/// What the owner is told of a file, without its extents.
+pub(super) fn file_commit(taken: &Taken) -> FileCommit {
+    let layer = &taken.layer;
+    FileCommit {
+        ino: taken.file.ino,
+        inline: taken.inline.clone(),
+        extents: Vec::new(),
+        size: layer.size,
+        attr: WriteAttr { mode: layer.mode },
+        mtime: layer.mtime,
+    }
+}
+
 impl Packing<'_> {
     /// What the owner is told of a file, its runs being in objects or in the one that is open.
     fn file(&mut self, taken: &Taken) -> Result<FileCommit, Failed> {
@@ -271,14 +314,7 @@ impl Packing<'_> {
                 extents.push((offset, self.run(taken, offset, &parts, &mut trial)?));
             }
         }
-        Ok(FileCommit {
-            ino: taken.file.ino,
-            inline: taken.inline.clone(),
-            extents,
-            size: layer.size,
-            attr: WriteAttr { mode: layer.mode },
-            mtime: layer.mtime,
-        })
+        Ok(FileCommit { extents, ..file_commit(taken) })
     }
 
     fn run(

@@ -12,6 +12,7 @@ mod batch;
 mod file;
 mod files;
 mod keep;
+mod lanes;
 mod layer;
 mod line;
 mod maps;
@@ -34,9 +35,15 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{Asks, ClientError};
 
+pub use lanes::{Appended, MemberFailed, Members, WriteGroup};
 pub use options::{ContentsOptions, Room, StoreCache};
 pub use stats::ContentsStats;
 
+/// The members over which a volume is written, if it is.
+type SharedMembers = Option<Arc<dyn Members>>;
+
+/// How often it is looked after segments over the logs of members while nothing else is to be done.
+const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of decoded frames and tables that are kept.
 const FRAMES: u64 = 128 << 20;
 
@@ -62,6 +69,7 @@ struct Shared {
     /// A batch ended.
     changed: Condvar,
     numbers: numbers::NumberStock,
+    lanes: lanes::Lanes,
     maps: maps::Maps,
     source: Arc<source::Source>,
     reader: RunReader,
@@ -88,7 +96,7 @@ impl Contents {
     ) -> Result<Arc<Contents>, ClientError> {
         let objects = options.cache.open(&store, volume.id)?;
         let window = objects.read_ahead_limit();
-        let source = Arc::new(source::Source::new(objects));
+        let source = Arc::new(source::Source::new(objects, options.members.clone()));
         let keys = Arc::new(Keyring::new(options.keys.clone()));
         let reader = RunReader::new(Arc::clone(&source) as Arc<dyn SegmentSource>, keys, FRAMES);
         let sealer = options.sealer()?;
@@ -105,6 +113,7 @@ impl Contents {
             work: Condvar::new(),
             changed: Condvar::new(),
             numbers: numbers::NumberStock::default(),
+            lanes: lanes::Lanes::default(),
             maps: maps::Maps::default(),
             source,
             reader,
@@ -141,6 +150,8 @@ impl Contents {
                 tracing::error!("a thread that stores what was written has panicked");
             }
         }
+        // What is open still is ended, so that nobody has to recover it.
+        self.shared.lanes.sweep(&self.shared.options.members, self.shared.asks.as_ref(), true);
     }
 
     /// What is kept and was done.
@@ -165,6 +176,8 @@ impl Shared {
     /// Stores one batch after the other.
     fn store_until_stopped(&self) {
         let due = self.options.due();
+        // Whether there may be segments over the logs of members to look after, and when that was done last.
+        let (mut sweeps, mut swept) = (false, Instant::now());
         let mut line = self.line.lock();
         while !line.stop {
             let now = Instant::now();
@@ -172,6 +185,7 @@ impl Shared {
                 line.flying += 1;
                 drop(line);
                 self.send(&places);
+                sweeps = self.options.members.is_some();
                 line = self.line.lock();
                 line.flying -= 1;
                 drop(line);
@@ -181,7 +195,17 @@ impl Shared {
                 line = self.line.lock();
                 continue;
             }
-            match line.idle_for(now, due) {
+            if sweeps && now.duration_since(swept) >= SWEEP_EVERY {
+                drop(line);
+                sweeps = self.lanes.sweep(&self.options.members, self.asks.as_ref(), false);
+                swept = Instant::now();
+                line = self.line.lock();
+                continue;
+            }
+            let idle = line.idle_for(now, due);
+            let idle =
+                if sweeps { Some(idle.map_or(SWEEP_EVERY, |idle| idle.min(SWEEP_EVERY))) } else { idle };
+            match idle {
                 Some(time) => drop(self.work.wait_for(&mut line, time)),
                 None => self.work.wait(&mut line),
             }

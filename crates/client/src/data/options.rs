@@ -6,7 +6,7 @@ use forebay_object::{Backend, ObjectStore, StoreUrl};
 use forebay_reading::ObjectReader;
 use forebay_types::VolumeId;
 
-use super::line::Due;
+use super::{lanes::Members, line::Due};
 use crate::ClientError;
 
 /// Bytes of objects that are cached in memory where there is no directory for them.
@@ -65,6 +65,8 @@ pub struct ContentsOptions {
     pub batches: usize,
     /// What stands between reads and the store.
     pub cache: StoreCache,
+    /// The members of a group over whose logs it is written; `None`: batches are put into the store.
+    pub members: Option<Arc<dyn Members>>,
     /// Keys to read with.
     pub keys: Vec<MasterKey>,
     /// The key to write with; `None` writes in the clear.
@@ -91,6 +93,7 @@ impl ContentsOptions {
             age: Duration::from_secs(5),
             batches: 4,
             cache: StoreCache::of(store),
+            members: None,
             keys: Vec::new(),
             key: None,
             clock: Arc::new(SystemClock),

@@ -1,6 +1,9 @@
 //! Reading: what is kept back, over what the owner says.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, SourceError};
 use forebay_meta::{Inode, Piece, PieceSource};
@@ -13,6 +16,9 @@ use crate::ClientError;
 
 /// How often a read begins anew because its data was moved while it was read.
 const ATTEMPTS: u32 = 4;
+/// How long a read waits for members that alone have a segment, and how often the owner is asked meanwhile whether the store has it.
+const MEMBERS_WITHIN: Duration = Duration::from_mins(1);
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Bytes of a file whose map is asked for at a time, at least, and what such a range begins with a multiple of.
 const MAP_LEN: u64 = 1 << 30;
 const MAP_START: u64 = 64 << 20;
@@ -111,10 +117,19 @@ impl Shared {
         range: &Range<u64>,
         mut read: impl FnMut(&[Piece]) -> Result<T, ReadError>,
     ) -> Result<T, ClientError> {
-        let mut attempt = 1;
+        let (mut attempt, mut waits) = (1, None);
         loop {
             let pieces = self.map(ino, range)?;
             match read(&pieces) {
+                // It may be stored by now, or its members come back.
+                Err(ReadError::Source(SourceError::Unavailable { segment, .. }))
+                    if self.source.is_with_members(segment)
+                        && waits.get_or_insert_with(Instant::now).elapsed() < MEMBERS_WITHIN =>
+                {
+                    std::thread::sleep(ASK_AGAIN);
+                    self.source.forget(segment);
+                    self.maps.forget(ino);
+                }
                 Err(ReadError::Source(SourceError::NotFound { segment, .. })) if attempt < ATTEMPTS => {
                     self.source.forget(segment);
                     self.maps.forget(ino);
@@ -162,8 +177,9 @@ impl Shared {
         let asked = self.maps.asking(ino);
         let len = (end - from).max(MAP_LEN);
         let response = self.asks.ask(Operation::Map(ino, from, len), None)?;
-        let Mapped { mut pieces, places, to } = match response.answer {
-            Answer::Mapped(mapped) => mapped,
+        let (Mapped { mut pieces, places, to }, sets) = match response.answer {
+            Answer::Mapped(mapped) => (mapped, Vec::new()),
+            Answer::MappedSets(mapped, sets) => (mapped, sets),
             Answer::Failed(failure) => return Err(ClientError::Failed(failure)),
             other => return Err(ClientError::Unexpected(format!("{other:?} to a request for a map"))),
         };
@@ -181,6 +197,7 @@ impl Shared {
             pieces.push(Piece { offset: from, len: u64::MAX - from, source: PieceSource::Hole });
         }
         self.source.learn(places.into_iter());
+        self.source.learn_sets(sets.into_iter());
         self.maps.learn(ino, &pieces, asked);
         Ok(pieces)
     }

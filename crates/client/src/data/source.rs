@@ -1,20 +1,26 @@
 //! Where segments are, as the owner has said, and their bytes.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use forebay_data::{Access, SegmentSource, SourceError};
 use forebay_format::row::ObjectRef;
-use forebay_protocol::SegmentPlace;
+use forebay_group::MemberId;
+use forebay_protocol::{SegmentPlace, SetPlace};
 use forebay_reading::ObjectReader;
 use forebay_types::SegmentId;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
+use super::SharedMembers;
+
 /// Segments of the volume in the store.
 pub(super) struct Source {
     objects: ObjectReader,
     places: RwLock<FxHashMap<SegmentId, SegmentPlace>>,
+    members: SharedMembers,
+    /// Who has those that had no place in the store when the owner was asked.
+    sets: RwLock<FxHashMap<SegmentId, Arc<[MemberId]>>>,
 }
 
 impl fmt::Debug for Source {
@@ -24,8 +30,8 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    pub(super) fn new(objects: ObjectReader) -> Source {
-        Source { objects, places: RwLock::default() }
+    pub(super) fn new(objects: ObjectReader, members: SharedMembers) -> Source {
+        Source { objects, places: RwLock::default(), members, sets: RwLock::default() }
     }
 
     pub(super) fn objects(&self) -> &ObjectReader {
@@ -43,8 +49,45 @@ impl Source {
         }
     }
 
+    /// Takes note of who has segments that have no place in the store.
+    pub(super) fn learn_sets(&self, sets: impl Iterator<Item = SetPlace>) {
+        self.sets.write().extend(sets.map(|place| (place.segment, place.set.into())));
+    }
+
+    /// Whether only members have a segment, as far as is known.
+    pub(super) fn is_with_members(&self, segment: SegmentId) -> bool {
+        self.sets.read().contains_key(&segment) && !self.places.read().contains_key(&segment)
+    }
+
+    /// Bytes of a segment that has no place in the store, from whoever has them.
+    fn read_from_members(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+    ) -> Option<Result<Bytes, SourceError>> {
+        let set = {
+            let (places, sets) = (self.places.read(), self.sets.read());
+            sets.get(&segment).filter(|_| !places.contains_key(&segment)).cloned()
+        }?;
+        let unavailable = |detail: String| SourceError::Unavailable { segment, detail };
+        let names = || set.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Some(match &self.members {
+            Some(members) => members.read(&set, segment, offset, len).map_err(|error| {
+                unavailable(format!(
+                    "it is not in the store yet, and of its members ({}) none gives it: {error}",
+                    names()
+                ))
+            }),
+            None => {
+                Err(unavailable(format!("it is not in the store yet, only its members have it: {}", names())))
+            }
+        })
+    }
+
     /// Forgets where a segment was.
     pub(super) fn forget(&self, segment: SegmentId) {
+        self.sets.write().remove(&segment);
         let was = self.places.write().remove(&segment);
         if let Some(place) = was {
             self.objects.deleted(place.object);
@@ -77,6 +120,12 @@ impl SegmentSource for Source {
         out: &mut [u8],
         access: Access,
     ) -> Result<usize, SourceError> {
+        if let Some(read) = self.read_from_members(segment, offset, out.len() as u32) {
+            let bytes = read?;
+            let len = bytes.len().min(out.len());
+            out[..len].copy_from_slice(&bytes[..len]);
+            return Ok(len);
+        }
         let (object, offset) = self.place(segment, offset)?;
         self.objects.read(segment, object, offset, out, access)
     }
@@ -88,7 +137,7 @@ impl SegmentSource for Source {
         len: u32,
         access: Access,
     ) -> Result<Option<Bytes>, SourceError> {
-        if !self.objects.shares() {
+        if !self.objects.shares() || self.is_with_members(segment) {
             return Ok(None);
         }
         let (object, offset) = self.place(segment, offset)?;

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod failing;
+mod fleet;
 mod flushing;
+mod lanes;
 mod owner;
 mod random;
 mod reading;

@@ -17,15 +17,18 @@ use forebay_format::{
     record::Changes,
     row::{Layout, ObjectRef, SegmentState},
 };
+use forebay_group::{GroupId, MemberId, PieceKey, placement};
 use forebay_meta::{
     Append, Log, LogError, MetaError, Namespace, NewContents, NewSegment, PieceSource, Place, Urgency,
 };
 use forebay_protocol::{
-    Answer, Commit, Contents, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, Operation, Response,
-    SegmentPlace,
+    Answer, Commit, Contents, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, OpenSegments,
+    OpenedSegment, Operation, Placing, Response, SealedSegment, SegmentPlace, SetPlace, Settle,
 };
 use forebay_types::{Epoch, Ino, SegmentId, Sequence, SubvolumeId};
 use parking_lot::Mutex;
+
+use crate::fleet::Fleet;
 
 pub const V: SubvolumeId = SubvolumeId::FIRST;
 
@@ -68,6 +71,18 @@ pub struct Owner {
     /// What becomes of the next commits, the last first.
     pub mishaps: Mutex<Vec<Mishap>>,
     counts: Mutex<HashMap<&'static str, u64>>,
+    /// Segments over the logs of members.
+    pub lanes: Mutex<HashMap<SegmentId, LaneRow>>,
+    /// The members, to be asked what they have.
+    pub fleet: Mutex<Option<Arc<Fleet>>>,
+}
+
+/// What the owner knows of a segment over the logs of members.
+#[derive(Clone, Debug, Default)]
+pub struct LaneRow {
+    pub set: Vec<MemberId>,
+    pub sealed: Option<SealedSegment>,
+    pub settled: bool,
 }
 
 impl Owner {
@@ -84,6 +99,8 @@ impl Owner {
             given: Mutex::default(),
             mishaps: Mutex::default(),
             counts: Mutex::default(),
+            lanes: Mutex::default(),
+            fleet: Mutex::default(),
         }
     }
 
@@ -123,8 +140,19 @@ impl Owner {
             PieceSource::Extent(extent) => Some(extent.segment),
             _ => None,
         });
-        let places = segments.filter_map(|segment| Some((segment, self.place(segment)?))).collect();
-        Ok(Answer::Mapped(Mapped { pieces: pieces.into_vec(), places, to }))
+        let (mut places, mut sets) = (Vec::new(), Vec::new());
+        for segment in segments {
+            match self.place(segment) {
+                Some(place) => places.push((segment, place)),
+                None => sets.extend(self.lanes.lock().get(&segment).map(|row| SetPlace {
+                    segment,
+                    group: GroupId::default(),
+                    set: row.set.clone(),
+                })),
+            }
+        }
+        let mapped = Mapped { pieces: pieces.into_vec(), places, to };
+        Ok(if sets.is_empty() { Answer::Mapped(mapped) } else { Answer::MappedSets(mapped, sets) })
     }
 
     fn numbers(&self, segments: u32, objects: u32) -> Answer {
@@ -159,7 +187,50 @@ impl Owner {
                 mtime: file.mtime,
             })
             .collect();
-        Ok(Answer::Committed(self.ns.take_in(V, &objects, &files)?))
+        let lanes = self.named_lanes(commit);
+        Ok(Answer::Committed(self.ns.take_in_with(V, &objects, &lanes, &files)?))
+    }
+
+    /// The segments over the logs of members that a commit names. Each member of the set has what is named.
+    fn named_lanes(&self, commit: &Commit) -> Vec<SegmentId> {
+        let (lanes, fleet) = (self.lanes.lock(), self.fleet.lock());
+        let mut named = BTreeSet::new();
+        for (_, extent) in commit.files.iter().flat_map(|file| &file.extents) {
+            let Some(row) = lanes.get(&extent.segment) else { continue };
+            assert!(!row.settled, "{} is named after it was settled", extent.segment);
+            let end = extent.run_offset + u64::from(extent.stored_len);
+            assert!(row.sealed.is_none_or(|sealed| sealed.len >= end), "it was sealed below {end}");
+            fleet.as_ref().unwrap().assert_has(&row.set, extent.segment, end);
+            named.insert(extent.segment);
+        }
+        named.into_iter().collect()
+    }
+
+    fn open_segments(&self, open: &OpenSegments) -> Result<Answer, MetaError> {
+        let Placing::Best { members, copies, near } = &open.placing else { panic!("{open:?}") };
+        let mut opened = Vec::new();
+        for _ in 0..open.count {
+            let segment = self.ns.new_segment_runs(1);
+            let set = placement::choose(PieceKey::of(segment, 0), members, usize::from(*copies), *near);
+            self.ns.open_segments(&[segment])?;
+            self.lanes.lock().insert(segment, LaneRow { set: set.clone(), ..LaneRow::default() });
+            opened.push(OpenedSegment { segment, epoch: Epoch(1), set });
+        }
+        Ok(Answer::Opened(opened))
+    }
+
+    fn settle(&self, settle: &Settle) -> Result<Answer, MetaError> {
+        let mut lanes = self.lanes.lock();
+        for sealed in &settle.sealed {
+            lanes.get_mut(&sealed.segment).unwrap().sealed = Some(*sealed);
+            self.ns.seal_segments(&[(sealed.segment, sealed.len)])?;
+        }
+        for segment in &settle.settled {
+            let row = lanes.get_mut(segment).unwrap();
+            assert!(row.sealed.is_some(), "{segment} is open");
+            row.settled = true;
+        }
+        Ok(Answer::Done)
     }
 
     fn carry_out(&self, operation: &Operation) -> Result<Answer, MetaError> {
@@ -169,6 +240,8 @@ impl Owner {
             Operation::Map(ino, from, len) => self.map(*ino, *from, *len),
             Operation::Numbers(segments, objects) => Ok(self.numbers(*segments, *objects)),
             Operation::Commit(commit) => self.commit(commit),
+            Operation::OpenSegments(open) => self.open_segments(open),
+            Operation::Settle(settle) => self.settle(settle),
             Operation::SetAttr(ino, set) => {
                 self.ns.set_attr(V, *ino, set)?;
                 inode(*ino)
@@ -193,6 +266,8 @@ impl Asks for Owner {
             Operation::Commit(_) => "commit",
             Operation::Numbers(..) => "numbers",
             Operation::Inode(_) => "inode",
+            Operation::OpenSegments(_) => "open",
+            Operation::Settle(_) => "settle",
             _ => "other",
         };
         *self.counts.lock().entry(what).or_default() += 1;

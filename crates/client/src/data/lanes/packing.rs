@@ -1,0 +1,246 @@
+//! Runs of one batch on their way into segments over the logs of members.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use forebay_format::{
+    footer::RunEntry,
+    row::Extent,
+    run::{RunEncoder, Trial},
+    stream,
+};
+use forebay_group::MemberId;
+use forebay_protocol::FileCommit;
+use forebay_types::{Generation, SubvolumeId};
+
+use super::{
+    Members, WriteGroup,
+    pool::{FULL, Filling, Used},
+};
+use crate::{
+    ClientError,
+    data::{Shared, batch, file::Taken},
+};
+
+/// Raw bytes of one run at most: a member is not kept from others for longer.
+const RUN_MAX: u32 = 1 << 20;
+/// Bytes that are gathered before they are appended.
+const GATHER: usize = 512 << 10;
+/// A batch with more than this is a stream: its segments lie apart.
+const STREAM: u64 = 4 << 20;
+/// Segments that are opened at a time at most.
+const OPENED: u64 = 64;
+
+/// A run that no member has yet: of which file of the batch, where in it, and its bytes.
+struct Waiting {
+    file: usize,
+    offset: u64,
+    entry: RunEntry,
+    body: Bytes,
+}
+
+/// Runs of one batch on their way into segments.
+pub(in crate::data) struct LanePacking<'a> {
+    shared: &'a Shared,
+    members: &'a dyn Members,
+    group: WriteGroup,
+    session: u64,
+    encoder: RunEncoder,
+    scratch: Vec<u8>,
+    place: (forebay_types::Ino, bool),
+    count: u32,
+    gathered: usize,
+    waiting: Vec<Waiting>,
+    files: Vec<FileCommit>,
+    used: Used,
+}
+
+impl<'a> LanePacking<'a> {
+    /// Appends the runs of a batch. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
+    /// objects, and nothing that was appended is named.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(in crate::data) fn pack(
+        shared: &'a Shared,
+        session: u64,
+        taken: &[Taken],
+    ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
+        let Some(members) = &shared.options.members else { return Ok(None) };
+        let Some(first) = taken.iter().find(|taken| taken.inline.is_none()) else { return Ok(None) };
+        let Some(group) = shared.lanes.group(&shared.options.members, session) else { return Ok(None) };
+        let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
+        let mut packing = LanePacking {
+            shared,
+            members: Arc::as_ref(members),
+            group,
+            session,
+            encoder: RunEncoder::default(),
+            scratch: Vec::new(),
+            place: (first.file.parent, bytes > STREAM),
+            count: (bytes / FULL + 1).min(OPENED) as u32,
+            gathered: 0,
+            waiting: Vec::new(),
+            files: Vec::with_capacity(taken.len()),
+            used: Used::default(),
+        };
+        match packing.all(taken) {
+            Ok(true) => Ok(Some((packing.files, packing.used))),
+            Ok(false) => {
+                shared.lanes.done(&shared.options.members, session, packing.used);
+                Ok(None)
+            }
+            Err(error) => {
+                shared.lanes.done(&shared.options.members, session, packing.used);
+                Err(error)
+            }
+        }
+    }
+
+    fn all(&mut self, taken: &[Taken]) -> Result<bool, ClientError> {
+        let cut = self.shared.block_size();
+        // Inside one block each.
+        let cut = cut.min(1 << cut.trailing_zeros().min(RUN_MAX.trailing_zeros()));
+        for (file, taken) in taken.iter().enumerate() {
+            self.files.push(batch::file_commit(taken));
+            if taken.inline.is_some() {
+                continue;
+            }
+            let mut trial = Trial::default();
+            for (offset, parts) in taken.layer.runs(cut) {
+                self.run(file, taken, (offset, &parts), &mut trial)?;
+                if self.gathered >= GATHER && !self.append()? {
+                    return Ok(false);
+                }
+            }
+        }
+        self.append()
+    }
+
+    fn run(
+        &mut self,
+        file: usize,
+        taken: &Taken,
+        (offset, parts): (u64, &[&[u8]]),
+        trial: &mut Trial,
+    ) -> Result<(), ClientError> {
+        let raw: &[u8] = match parts {
+            [only] => only,
+            several => {
+                self.scratch.clear();
+                several.iter().for_each(|part| self.scratch.extend_from_slice(part));
+                &self.scratch
+            }
+        };
+        let (compression, sealer) = (self.shared.volume.compression, self.shared.sealer.as_ref());
+        let run = self.encoder.encode(raw, compression, sealer, trial);
+        let run = run.map_err(|error| ClientError::Store(format!("cannot encode data: {error}")))?;
+        let block_size = self.shared.block_size();
+        let entry = RunEntry {
+            subvolume: SubvolumeId::FIRST,
+            generation: Generation::FIRST,
+            ino: taken.file.ino,
+            block: (offset / block_size) as u32,
+            offset: (offset % block_size) as u32,
+            run_len: raw.len() as u32,
+            run_offset: 0,
+            stored_len: run.about.stored_len,
+            form: run.about.form,
+            check: run.about.check,
+        };
+        let mut body = BytesMut::with_capacity(run.about.stored_len as usize);
+        run.parts.iter().for_each(|part| body.extend_from_slice(part));
+        self.gathered += body.len() + stream::STREAM_HEAD_LEN;
+        self.waiting.push(Waiting { file, offset, entry, body: body.freeze() });
+        Ok(())
+    }
+
+    /// Appends what waits, to one segment after the other until all of a set have it. Returns whether there was a set.
+    fn append(&mut self) -> Result<bool, ClientError> {
+        while !self.waiting.is_empty() {
+            let Some(mut filling) = self.segment()? else { return Ok(false) };
+            let places = self.append_to(&mut filling);
+            match places {
+                Some(places) => {
+                    let waiting = std::mem::take(&mut self.waiting);
+                    self.gathered = 0;
+                    for (run, place) in waiting.into_iter().zip(places) {
+                        self.files[run.file].extents.push((run.offset, extent(&run.entry, &filling, place)));
+                    }
+                    if filling.is_full() {
+                        self.used.full.push(filling);
+                    } else {
+                        self.used.open = Some(filling);
+                    }
+                }
+                None => {
+                    let segment = self.shared.lanes.abandon(self.members, self.session, filling);
+                    self.used.abandoned.push(segment);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn segment(&mut self) -> Result<Option<Filling>, ClientError> {
+        if let Some(open) = self.used.open.take() {
+            return Ok(Some(open));
+        }
+        let (shared, session) = (self.shared, self.session);
+        let Some(group) = shared.lanes.group(&shared.options.members, session) else { return Ok(None) };
+        self.group = group;
+        shared.lanes.next(shared.asks.as_ref(), (session, &self.group), self.place, self.count)
+    }
+
+    /// Appends all that waits as one, and waits for the set. Returns where each run is; `None` where a member failed.
+    fn append_to(&self, filling: &mut Filling) -> Option<Vec<u64>> {
+        let segment = filling.replication.segment();
+        let (mut bytes, mut places) = (BytesMut::with_capacity(self.gathered), Vec::new());
+        let start = filling.replication.end();
+        for run in &self.waiting {
+            let run_offset = start + (bytes.len() + stream::STREAM_HEAD_LEN) as u64;
+            bytes.extend_from_slice(&stream::encode(segment, &RunEntry { run_offset, ..run.entry }));
+            bytes.extend_from_slice(&run.body);
+            places.push(run_offset);
+        }
+        let append = filling.replication.append(bytes.freeze());
+        let set: Vec<MemberId> = filling.replication.set();
+        let mut pace = std::time::Duration::ZERO;
+        for (member, answer) in set.iter().zip(self.members.append(&set, &append)) {
+            match answer {
+                Ok(appended) => {
+                    filling.replication.synced(*member, appended.end);
+                    pace = pace.max(appended.pace);
+                    if appended.draining {
+                        filling.ends_soon();
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, %segment, "a member does not take what is written: others do");
+                    self.shared.lanes.avoid(self.session, *member);
+                }
+            }
+        }
+        let all = filling.replication.acknowledged() == append.end();
+        if all && !pace.is_zero() {
+            std::thread::sleep(pace.min(PACE_MAX));
+        }
+        all.then_some(places)
+    }
+}
+
+/// How long a writer waits at most because a member says so.
+const PACE_MAX: std::time::Duration = std::time::Duration::from_millis(100);
+
+fn extent(entry: &RunEntry, filling: &Filling, run_offset: u64) -> Extent {
+    Extent {
+        len: entry.run_len,
+        segment: filling.replication.segment(),
+        run_offset,
+        stored_len: entry.stored_len,
+        run_len: entry.run_len,
+        skip: 0,
+        form: entry.form,
+        check: entry.check,
+    }
+}

@@ -1,0 +1,276 @@
+//! Segments that were opened: those to be filled, those that are being filled and rest between batches, and what the owner is to be told of others.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use forebay_group::{Closed, MemberId, Replication};
+use forebay_protocol::{Answer, OpenSegments, OpenedSegment, Operation, Placing, SealedSegment, Settle};
+use forebay_types::{Ino, SegmentId, limits::LANE_SEGMENT_MAX};
+use parking_lot::Mutex;
+
+use super::{Members, WriteGroup};
+use crate::{Asks, ClientError, data::SharedMembers};
+
+/// How long a segment stays open.
+const OPEN_FOR: Duration = Duration::from_secs(5);
+/// How long a member is avoided that failed.
+const AVOIDED_FOR: Duration = Duration::from_secs(10);
+/// Bytes of one append at most, heads and tables of frames included.
+pub(super) const APPEND_MAX: u64 = (1 << 20) + (64 << 10);
+/// From here on a segment takes no more.
+pub(super) const FULL: u64 = LANE_SEGMENT_MAX - APPEND_MAX;
+/// Segments that are told to the owner at a time.
+const TOLD: usize = 1024;
+
+/// A segment that is being filled, by one batch at a time.
+#[derive(Debug)]
+pub(super) struct Filling {
+    pub(super) replication: Replication,
+    place: Lying,
+    since: Instant,
+    /// A member is being drained.
+    ends: bool,
+}
+
+/// For what a segment was opened: the directory, and whether it is a stream's.
+type Lying = (Ino, bool);
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// Of which session all this is.
+    session: u64,
+    /// Opened, and empty.
+    stock: VecDeque<(Lying, OpenedSegment)>,
+    resting: Vec<Filling>,
+    /// To be told: closed ones, and those that no request names any more.
+    closed: Vec<SealedSegment>,
+    settled: Vec<SegmentId>,
+    avoided: BTreeMap<MemberId, Instant>,
+}
+
+/// What a batch has appended to.
+#[derive(Debug, Default)]
+pub(in crate::data) struct Used {
+    pub(super) open: Option<Filling>,
+    pub(super) full: Vec<Filling>,
+    /// Those that it gave up in the middle.
+    pub(super) abandoned: Vec<SegmentId>,
+}
+
+/// The segments of this client.
+#[derive(Debug, Default)]
+pub(in crate::data) struct Lanes {
+    pool: Mutex<Pool>,
+    /// Held while the owner is told of segments: an order of its own.
+    telling: Mutex<()>,
+}
+
+impl Pool {
+    /// What is of a former session is for the owner to recover: `None` where this is one.
+    fn of(&mut self, session: u64) -> Option<&mut Pool> {
+        if session < self.session {
+            return None;
+        }
+        if session > self.session {
+            *self = Pool { session, ..Pool::default() };
+        }
+        self.avoided.retain(|_, since| since.elapsed() < AVOIDED_FOR);
+        Some(self)
+    }
+
+    fn avoids(&self, set: &[MemberId]) -> bool {
+        set.iter().any(|member| self.avoided.contains_key(member))
+    }
+
+    /// Ends a segment: the owner is to be told.
+    fn close(&mut self, filling: Filling) -> (Vec<MemberId>, SealedSegment) {
+        let Closed { segment, epoch, set, len, check } = filling.replication.close();
+        let sealed = SealedSegment { segment, epoch, len, check };
+        self.closed.push(sealed);
+        (set, sealed)
+    }
+
+    /// Ends those that were open for long or cannot be filled any more, or `all`. Nothing names them that is still to come.
+    fn end_old(&mut self, all: bool) -> Vec<(Vec<MemberId>, SealedSegment)> {
+        let over = |one: &mut Filling| all || one.since.elapsed() >= OPEN_FOR;
+        let mut ended: Vec<Filling> = self.resting.extract_if(.., over).collect();
+        for (place, opened) in std::mem::take(&mut self.stock) {
+            if all || self.avoids(&opened.set) {
+                ended.push(filling(place, opened));
+            } else {
+                self.stock.push_back((place, opened));
+            }
+        }
+        self.settled.extend(ended.iter().map(|one| one.replication.segment()));
+        ended.into_iter().map(|one| self.close(one)).collect()
+    }
+
+    /// What the owner is to be told, some of it: what is settled is sealed, by this or before.
+    fn take_told(&mut self) -> Settle {
+        let sealed: Vec<_> = self.closed.drain(..self.closed.len().min(TOLD)).collect();
+        let waits = |segment: &SegmentId| self.closed.iter().any(|closed| closed.segment == *segment);
+        let (mut later, mut settled): (Vec<_>, Vec<_>) = self.settled.drain(..).partition(waits);
+        later.extend(settled.split_off(settled.len().min(TOLD)));
+        self.settled = later;
+        Settle { sealed, settled }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.stock.is_empty() && self.resting.is_empty() && self.closed.is_empty() && self.settled.is_empty()
+    }
+}
+
+impl Lanes {
+    /// The group to write over, without members that failed lately. `None` where there are fewer than copies: objects are put.
+    pub(in crate::data) fn group(&self, members: &SharedMembers, session: u64) -> Option<WriteGroup> {
+        let mut group = members.as_ref()?.writes_over()?;
+        let mut pool = self.pool.lock();
+        let pool = pool.of(session)?;
+        group.members.retain(|member| !pool.avoided.contains_key(&member.id));
+        (group.members.len() >= usize::from(group.copies.max(1))).then_some(group)
+    }
+
+    /// A member failed: it gets nothing new for a while.
+    pub(super) fn avoid(&self, session: u64, member: MemberId) {
+        if let Some(pool) = self.pool.lock().of(session) {
+            pool.avoided.insert(member, Instant::now());
+        }
+    }
+
+    /// A segment to be filled. `None` where the owner gives none with the members that are left.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn next(
+        &self,
+        asks: &dyn Asks,
+        (session, group): (u64, &WriteGroup),
+        place: Lying,
+        count: u32,
+    ) -> Result<Option<Filling>, ClientError> {
+        if let Some(filling) = self.known(session, group, place) {
+            return Ok(Some(filling));
+        }
+        let WriteGroup { group, copies, members, near } = group.clone();
+        let placing = Placing::Best { members, copies, near };
+        let open = OpenSegments {
+            lane: forebay_group::Lane::Data,
+            directory: place.0,
+            apart: place.1,
+            count,
+            group,
+            placing,
+        };
+        let opened = match asks.ask_in(session, Operation::OpenSegments(open), None)?.answer {
+            Answer::Opened(opened) => opened,
+            // The directory is gone, or there are too many already: the store takes it.
+            Answer::Failed(failure) => {
+                tracing::debug!(?failure, "no segments over the logs of members are opened");
+                return Ok(None);
+            }
+            other => return Err(ClientError::Unexpected(format!("{other:?} to a request for segments"))),
+        };
+        let mut pool = self.pool.lock();
+        let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
+        pool.stock.extend(opened.into_iter().map(|opened| (place, opened)));
+        let at = pool.stock.iter().position(|(of, opened)| *of == place && !pool.avoids(&opened.set));
+        Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened)| filling(place, opened)))
+    }
+
+    /// One that rests or was opened before, of members that may still be chosen.
+    fn known(&self, session: u64, group: &WriteGroup, place: Lying) -> Option<Filling> {
+        let mut pool = self.pool.lock();
+        let pool = pool.of(session)?;
+        let takes =
+            |set: &[MemberId]| set.iter().all(|member| group.members.iter().any(|known| known.id == *member));
+        let at = pool.resting.iter().position(|one| one.place == place && takes(&one.replication.set()));
+        if let Some(at) = at {
+            return Some(pool.resting.swap_remove(at));
+        }
+        let at = pool.stock.iter().position(|(of, opened)| *of == place && takes(&opened.set))?;
+        pool.stock.remove(at).map(|(_, opened)| filling(place, opened))
+    }
+
+    /// A batch gives a segment up: it ends at what all of its set have.
+    pub(super) fn abandon(&self, members: &dyn Members, session: u64, filling: Filling) -> SegmentId {
+        let segment = filling.replication.segment();
+        let end = self.pool.lock().of(session).map(|pool| pool.close(filling));
+        if let Some((set, sealed)) = end {
+            members.seal(&set, &sealed);
+        }
+        segment
+    }
+
+    /// The batch's commit was answered, or never sent: what it has appended to may be filled by others.
+    pub(in crate::data) fn done(&self, members: &SharedMembers, session: u64, used: Used) {
+        let Used { open, full, abandoned } = used;
+        let ends: Vec<_> = {
+            let mut pool = self.pool.lock();
+            let Some(pool) = pool.of(session) else { return };
+            pool.settled.extend(abandoned);
+            pool.settled.extend(full.iter().map(|one| one.replication.segment()));
+            pool.resting.extend(open);
+            full.into_iter().map(|filling| pool.close(filling)).collect()
+        };
+        seal(members, &ends);
+    }
+
+    /// Nobody can tell whether the batch's commit is carried out: what it names stays until the session ends.
+    pub(in crate::data) fn unknown(&self, members: &SharedMembers, session: u64, used: Used) {
+        let ends: Vec<_> = {
+            let mut pool = self.pool.lock();
+            let Some(pool) = pool.of(session) else { return };
+            used.open.into_iter().chain(used.full).map(|filling| pool.close(filling)).collect()
+        };
+        seal(members, &ends);
+    }
+
+    /// Ends segments that were open for long, or `all`, and tells the owner of what has ended. Returns whether there is more to look after.
+    pub(in crate::data) fn sweep(&self, members: &SharedMembers, asks: &dyn Asks, all: bool) -> bool {
+        if members.is_none() {
+            return false;
+        }
+        let Some(_one) = self.telling.try_lock() else { return true };
+        let session = asks.session();
+        let (ends, settle) = {
+            let mut pool = self.pool.lock();
+            let Some(pool) = pool.of(session) else { return true };
+            (pool.end_old(all), pool.take_told())
+        };
+        seal(members, &ends);
+        if settle != Settle::default() {
+            let told = asks.ask_in(session, Operation::Settle(settle.clone()), None);
+            if let Err(error) = told {
+                tracing::debug!(%error, "the owner is told of segments later");
+                if let Some(pool) = self.pool.lock().of(session) {
+                    pool.closed.extend(settle.sealed);
+                    pool.settled.extend(settle.settled);
+                }
+            }
+        }
+        !self.pool.lock().is_idle()
+    }
+}
+
+fn seal(members: &SharedMembers, ends: &[(Vec<MemberId>, SealedSegment)]) {
+    if let Some(members) = members {
+        ends.iter().for_each(|(set, sealed)| members.seal(set, sealed));
+    }
+}
+
+fn filling(place: Lying, OpenedSegment { segment, epoch, set }: OpenedSegment) -> Filling {
+    Filling { replication: Replication::new(segment, epoch, set), place, since: Instant::now(), ends: false }
+}
+
+impl Filling {
+    pub(super) fn is_full(&self) -> bool {
+        self.ends || self.replication.end() >= FULL
+    }
+
+    /// It takes no more after this.
+    pub(super) fn ends_soon(&mut self) {
+        self.ends = true;
+    }
+}

@@ -1,0 +1,235 @@
+//! Members of a group, in memory: their logs are those of `forebay-group`, and tests have them fail.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay_client::{Appended, MemberFailed, Members, WriteGroup};
+use forebay_format::{
+    footer::{Footer, RunEntry, SegmentEntry},
+    row::ObjectRef,
+    stream,
+};
+use forebay_group::{Append, Candidate, GroupId, MemberId, MemberLog};
+use forebay_meta::StoredPlace;
+use forebay_object::Backend;
+use forebay_protocol::SealedSegment;
+use forebay_types::SegmentId;
+use parking_lot::Mutex;
+
+use crate::world::World;
+
+/// What becomes of an append at a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It takes nothing and says so, or is not there.
+    Refuses,
+    /// It takes it, and its answer is lost.
+    Mute,
+}
+
+#[derive(Debug, Default)]
+struct Member {
+    log: MemberLog,
+    bytes: BTreeMap<SegmentId, Vec<u8>>,
+    fault: Option<Fault>,
+    pace: Duration,
+    draining: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    members: BTreeMap<MemberId, Member>,
+    active: BTreeSet<MemberId>,
+    /// Faults of appends to come: after so many, which member, how.
+    planned: Vec<(u64, MemberId, Fault)>,
+    appends: u64,
+}
+
+#[derive(Debug)]
+pub struct Fleet(Mutex<State>);
+
+pub fn id(number: u8) -> MemberId {
+    MemberId([number; 16])
+}
+
+impl Fleet {
+    /// Those with the numbers 1 to `count`, each in a zone of its own.
+    pub fn of(count: u8) -> Arc<Fleet> {
+        let members = (1..=count).map(|number| (id(number), Member::default())).collect();
+        let active = (1..=count).map(id).collect();
+        Arc::new(Fleet(Mutex::new(State { members, active, planned: Vec::new(), appends: 0 })))
+    }
+
+    fn with<R>(&self, number: u8, work: impl FnOnce(&mut Member) -> R) -> R {
+        work(self.0.lock().members.get_mut(&id(number)).unwrap())
+    }
+
+    pub fn set_fault(&self, number: u8, fault: Option<Fault>) {
+        self.with(number, |member| member.fault = fault);
+    }
+
+    /// From the append with this number on, counted from 1.
+    pub fn plan(&self, append: u64, number: u8, fault: Fault) {
+        self.0.lock().planned.push((append, id(number), fault));
+    }
+
+    pub fn set_pace(&self, number: u8, pace: Duration) {
+        self.with(number, |member| member.pace = pace);
+    }
+
+    pub fn set_draining(&self, number: u8) {
+        self.with(number, |member| member.draining = true);
+    }
+
+    pub fn set_active(&self, number: u8, active: bool) {
+        let mut state = self.0.lock();
+        if active {
+            state.active.insert(id(number))
+        } else {
+            state.active.remove(&id(number))
+        };
+    }
+
+    pub fn appends(&self) -> u64 {
+        self.0.lock().appends
+    }
+
+    /// Each of a set has the segment up to `end` at least.
+    pub fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
+        let state = self.0.lock();
+        assert!(set.len() >= 2, "a single copy");
+        for member in set {
+            let has = state.members[member].log.kept(segment).map_or(0, |kept| kept.end());
+            assert!(has >= end, "{member:?} has {has} of {segment}, and {end} are named");
+        }
+    }
+
+    /// The sealed segments that a member has, whole.
+    fn sealed(&self) -> BTreeMap<SegmentId, (Bytes, u32)> {
+        let state = self.0.lock();
+        let mut found = BTreeMap::new();
+        for member in state.members.values() {
+            for offer in member.log.offers() {
+                let Some((len, check)) = offer.sealed.filter(|(len, _)| *len > 0) else { continue };
+                let bytes = Bytes::copy_from_slice(&member.bytes[&offer.segment][..len as usize]);
+                assert_eq!(crc32c::crc32c(&bytes), check);
+                let known = found.insert(offer.segment, (bytes.clone(), check));
+                assert!(known.is_none_or(|(known, _)| known == bytes), "two copies differ");
+            }
+        }
+        found
+    }
+
+    /// Puts all that is sealed as one object, as members do: footers are made of the heads of runs. Then the members have nothing of it any more.
+    pub fn put(&self, world: &World) -> usize {
+        let sealed = self.sealed();
+        let (mut body, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (segment, (bytes, _)) in &sealed {
+            let runs = runs(*segment, bytes);
+            let raw = runs.iter().map(|run| u64::from(run.run_len)).sum();
+            let (offset, len) = (body.len() as u64, bytes.len() as u64);
+            places.push(StoredPlace { id: *segment, offset, len, raw });
+            segments.push(SegmentEntry { id: *segment, offset, len, runs });
+            body.extend_from_slice(bytes);
+        }
+        Footer { volume: world.volume.id, segments }.encode_to(&mut body);
+        let object: ObjectRef = world.owner.ns.new_object();
+        world.store().put_new(&object.key(), body.into()).unwrap();
+        let taken = world.owner.ns.object_stored(object, &places).unwrap();
+        let mut state = self.0.lock();
+        for member in state.members.values_mut() {
+            for segment in sealed.keys() {
+                member.log.judged(*segment, forebay_group::Verdict::Clean);
+                member.bytes.remove(segment);
+            }
+        }
+        taken.len()
+    }
+}
+
+/// The runs of a segment, by walking from head to head.
+fn runs(segment: SegmentId, bytes: &Bytes) -> Vec<RunEntry> {
+    let (mut at, mut runs) = (0, Vec::new());
+    while at < bytes.len() {
+        let head = &bytes[at..at + stream::STREAM_HEAD_LEN];
+        let run = stream::decode(head, segment, at as u64).unwrap();
+        at += stream::STREAM_HEAD_LEN + run.stored_len as usize;
+        runs.push(run);
+    }
+    assert_eq!(at, bytes.len());
+    runs
+}
+
+impl Members for Fleet {
+    fn writes_over(&self) -> Option<WriteGroup> {
+        let state = self.0.lock();
+        let members = state.active.iter().map(|id| Candidate { id: *id, weight: 1, zone: id.to_string() });
+        Some(WriteGroup { group: GroupId([9; 16]), copies: 2, members: members.collect(), near: None })
+    }
+
+    fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
+        let mut state = self.0.lock();
+        state.appends += 1;
+        let State { members, planned, appends, .. } = &mut *state;
+        for (at, member, fault) in planned.iter() {
+            if *appends >= *at {
+                members.get_mut(member).unwrap().fault = Some(*fault);
+            }
+        }
+        planned.retain(|(at, ..)| *appends < *at);
+        let failed = |member: MemberId, why: &str| Err(MemberFailed { member, why: why.to_owned() });
+        let take = |id: &MemberId| {
+            let member = members.get_mut(id).unwrap();
+            if member.fault == Some(Fault::Refuses) {
+                return failed(*id, "it refuses");
+            }
+            match member.log.append(append) {
+                Ok(step) if member.fault.is_none() => {
+                    member.bytes.entry(append.segment).or_default().extend_from_slice(&append.bytes);
+                    let (pace, draining) = (member.pace, member.draining);
+                    Ok(Appended { end: step.end, pace, draining })
+                }
+                Ok(_) => {
+                    member.bytes.entry(append.segment).or_default().extend_from_slice(&append.bytes);
+                    failed(*id, "no answer")
+                }
+                Err(error) => failed(*id, &error.to_string()),
+            }
+        };
+        set.iter().map(take).collect()
+    }
+
+    fn seal(&self, set: &[MemberId], sealed: &SealedSegment) {
+        let mut state = self.0.lock();
+        for id in set {
+            let member = state.members.get_mut(id).unwrap();
+            if member.fault.is_none() {
+                let SealedSegment { segment, epoch, len, check } = *sealed;
+                member.log.seal(segment, epoch, len, check).unwrap();
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        set: &[MemberId],
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+    ) -> Result<Bytes, MemberFailed> {
+        let state = self.0.lock();
+        let (from, to) = (offset as usize, offset as usize + len as usize);
+        let has = |id: &&MemberId| {
+            let member = &state.members[*id];
+            member.fault.is_none() && member.bytes.get(&segment).is_some_and(|bytes| bytes.len() >= to)
+        };
+        match set.iter().find(has) {
+            Some(id) => Ok(Bytes::copy_from_slice(&state.members[id].bytes[&segment][from..to])),
+            None => Err(MemberFailed { member: set[0], why: "it has them not".to_owned() }),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Writing over the logs of a group's members. The owner asserts that every member of a set has what a commit names, and that nothing is named once it was settled.
+
+use std::{sync::Arc, time::Duration};
+
+use forebay_client::{ClientError, ContentsOptions, Members};
+use forebay_types::{Compression, Ino};
+
+use crate::{
+    fleet::{Fault, Fleet, id},
+    owner::Mishap,
+    world::{BLOCK, Client, Random, World, bytes, until},
+};
+
+fn over(world: &World, fleet: &Arc<Fleet>) -> Client {
+    world.client_with(options(world, fleet))
+}
+
+fn options(world: &World, fleet: &Arc<Fleet>) -> ContentsOptions {
+    *world.owner.fleet.lock() = Some(Arc::clone(fleet));
+    ContentsOptions { members: Some(Arc::clone(fleet) as Arc<dyn Members>), ..world.options() }
+}
+
+fn write(client: &Client, ino: Ino, seed: u64, len: usize) -> Vec<u8> {
+    let data = bytes(seed, len);
+    client.write(ino, 0, &data);
+    data
+}
+
+#[test]
+fn an_fsync_puts_nothing_and_others_read_what_members_have() {
+    let world = World::new();
+    let fleet = Fleet::of(3);
+    let client = over(&world, &fleet);
+    let (one, two) = (world.make(), world.make());
+    let (first, second) = (write(&client, one, 1, 5000), write(&client, two, 2, 3 << 20));
+    client.contents.settle_all().unwrap();
+    assert!(world.objects().is_empty(), "nothing went to the store");
+    client.forget(one);
+    assert_eq!(client.read_all(one), first);
+    let other = over(&world, &fleet);
+    assert!(other.read_all(one) == first && other.read_all(two) == second);
+    // One member of each set is enough.
+    fleet.set_fault(1, Some(Fault::Refuses));
+    assert!(over(&world, &fleet).read_all(two) == second);
+    fleet.set_fault(1, None);
+    // The client ends: all is sealed and settled, members put it, and it is read from the store.
+    client.contents.stop();
+    let lanes = world.owner.lanes.lock().clone();
+    assert!(lanes.values().all(|row| row.settled && row.sealed.is_some()), "{lanes:?}");
+    assert!(fleet.put(&world) > 0);
+    assert!(other.read_all(one) == first && other.read_all(two) == second, "who knew the sets asks again");
+    assert!(world.read_elsewhere(two) == second);
+}
+
+#[test]
+fn a_segment_is_filled_by_one_batch_after_the_other() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    for seed in 0..20 {
+        let ino = world.make();
+        write(&client, ino, seed, 4000);
+        client.settle(ino);
+    }
+    assert_eq!(world.owner.counted("open"), 1);
+    let lanes = world.owner.lanes.lock().clone();
+    assert_eq!(lanes.len(), 1, "small files of one directory lie in one segment: {lanes:?}");
+}
+
+#[test]
+fn a_stream_lies_in_many_segments() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let ino = world.make();
+    let data = write(&client, ino, 7, 20 << 20);
+    client.settle(ino);
+    let used: Vec<_> = {
+        let segments = world.owner.ns.segments();
+        segments.into_iter().filter(|(_, row)| row.live > 0).map(|(id, _)| id).collect()
+    };
+    assert!((5..=8).contains(&used.len()), "{used:?}");
+    assert!(used.iter().all(|segment| segment.0.is_multiple_of(256)));
+    assert!(over(&world, &fleet).read_all(ino) == data);
+}
+
+#[test]
+fn a_member_that_fails_costs_nothing() {
+    for fault in [Fault::Refuses, Fault::Mute] {
+        for at in 1..6 {
+            let world = World::new();
+            let fleet = Fleet::of(3);
+            let client = over(&world, &fleet);
+            let ino = world.make();
+            fleet.plan(at, 2, fault);
+            let data = write(&client, ino, at, 6 << 20);
+            client.settle(ino);
+            assert!(world.objects().is_empty(), "two members are left");
+            fleet.set_fault(2, None);
+            assert!(over(&world, &fleet).read_all(ino) == data, "{fault:?} at {at}");
+            client.contents.stop();
+            // What a member has beyond what was acknowledged is of no use to anybody.
+            for row in world.owner.lanes.lock().values() {
+                assert!(row.settled && row.sealed.is_some());
+            }
+            fleet.put(&world);
+            assert!(world.read_elsewhere(ino) == data, "{fault:?} at {at}");
+        }
+    }
+}
+
+#[test]
+fn with_fewer_members_than_copies_objects_are_put() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let (one, two, three) = (world.make(), world.make(), world.make());
+    fleet.set_fault(1, Some(Fault::Refuses));
+    let first = write(&client, one, 1, 300 << 10);
+    client.settle(one);
+    assert_eq!(world.objects().len(), 1, "never a single copy");
+    fleet.set_active(1, false);
+    let second = write(&client, two, 2, 5000);
+    client.settle(two);
+    assert_eq!(world.objects().len(), 2);
+    assert!(world.read_elsewhere(one) == first && world.read_elsewhere(two) == second);
+    // In the middle of a batch.
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    fleet.plan(2, 1, Fault::Mute);
+    let third = write(&client, three, 3, 3 << 20);
+    client.settle(three);
+    assert!(world.read_elsewhere(three) == third, "all of it is in the store");
+}
+
+#[test]
+fn a_commit_of_which_nobody_can_tell_settles_nothing() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let ino = world.make();
+    world.owner.mishaps.lock().push(Mishap::Unanswered);
+    let data = write(&client, ino, 1, 5000);
+    assert!(matches!(client.try_settle(ino), Err(ClientError::TimedOut(_))));
+    client.settle(ino);
+    client.contents.stop();
+    let lanes = world.owner.lanes.lock().clone();
+    assert_eq!(lanes.len(), 2);
+    assert_eq!(lanes.values().filter(|row| row.settled).count(), 1, "{lanes:?}");
+    assert!(over(&world, &fleet).read_all(ino) == data);
+}
+
+#[test]
+fn what_is_of_a_former_session_is_left_to_its_recovery() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let (one, two) = (world.make(), world.make());
+    let first = write(&client, one, 1, 5000);
+    client.settle(one);
+    world.owner.end_session();
+    client.contents.session_ended(&|_| false);
+    let before: Vec<_> = world.owner.lanes.lock().keys().copied().collect();
+    let second = write(&client, two, 2, 5000);
+    client.settle(two);
+    client.contents.stop();
+    let lanes = world.owner.lanes.lock().clone();
+    assert_eq!(lanes.len(), 2);
+    assert!(before.iter().all(|segment| lanes[segment].sealed.is_none()), "{lanes:?}");
+    let other = over(&world, &fleet);
+    assert!(other.read_all(one) == first && other.read_all(two) == second);
+}
+
+#[test]
+fn a_member_that_is_drained_gets_no_more_into_what_is_open() {
+    let world = World::new();
+    let fleet = Fleet::of(3);
+    fleet.set_draining(1);
+    fleet.set_pace(2, Duration::from_millis(1));
+    let client = over(&world, &fleet);
+    for seed in 0..6 {
+        let ino = world.make();
+        let data = write(&client, ino, seed, 5000);
+        client.settle(ino);
+        assert_eq!(over(&world, &fleet).read_all(ino), data);
+    }
+    let lanes = world.owner.lanes.lock().clone();
+    let mut named = lanes.values().filter(|row| row.set.contains(&id(1)));
+    assert!(named.all(|row| row.sealed.is_none_or(|sealed| sealed.len < 9000)), "{lanes:?}");
+}
+
+#[test]
+fn what_was_open_for_long_is_sealed_without_being_asked() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let ino = world.make();
+    let data = write(&client, ino, 1, 5000);
+    client.settle(ino);
+    until("a seal", || world.owner.lanes.lock().values().all(|row| row.settled));
+    assert_eq!(fleet.put(&world), 1);
+    client.forget(ino);
+    assert_eq!(client.read_all(ino), data);
+}
+
+#[test]
+fn random_writes_with_members_that_come_and_go_are_read_back() {
+    let world = World::new();
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let mut random = Random(11);
+    let inos: Vec<Ino> = (0..4).map(|_| world.make()).collect();
+    let mut models = vec![Vec::new(); 4];
+    for step in 0..120 {
+        let file = random.below(4) as usize;
+        let (at, len) = (random.below(3 * u64::from(BLOCK)), 1 + random.below(200_000) as usize);
+        let data = bytes(step, len);
+        client.write(inos[file], at, &data);
+        let model: &mut Vec<u8> = &mut models[file];
+        let end = at as usize + len;
+        model.resize(model.len().max(end), 0);
+        model[at as usize..end].copy_from_slice(&data);
+        match random.below(8) {
+            0 => fleet
+                .set_fault(1 + random.below(4) as u8, Some([Fault::Refuses, Fault::Mute][step as usize % 2])),
+            1 => (1..5).for_each(|member| fleet.set_fault(member, None)),
+            2 => client.contents.settle_all().unwrap(),
+            3 => client.settle(inos[file]),
+            _ => {}
+        }
+    }
+    (1..5).for_each(|member| fleet.set_fault(member, None));
+    client.contents.settle_all().unwrap();
+    let other = over(&world, &fleet);
+    for (ino, model) in inos.iter().zip(&models) {
+        assert!(other.read_all(*ino) == *model);
+    }
+    client.contents.stop();
+    fleet.put(&world);
+    for (ino, model) in inos.iter().zip(&models) {
+        assert!(world.read_elsewhere(*ino) == *model);
+    }
+    assert!(fleet.appends() > 0);
+}
