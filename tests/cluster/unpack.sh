@@ -69,9 +69,9 @@ archive many "$FILES"
 archive few "$FILES_WAITING"
 for ((run = 1; run <= RUNS; run++)); do
   for delay in 0 0.5; do
-    through "$delay" -o ahead
-    unpack many "$FILES" "ahead, $delay ms each way"
     through "$delay"
+    unpack many "$FILES" "ahead, $delay ms each way"
+    through "$delay" -o noahead
     unpack few "$FILES_WAITING" "waiting, $delay ms each way"
   done
 done

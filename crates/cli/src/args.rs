@@ -154,7 +154,7 @@ where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECOND
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Of a shared volume also: hard (default: what needs the servers waits until they answer), soft and timeout=SECONDS (it fails then; 60), local_locks (locks are seen \
-on this machine alone), ahead (in a directory that nobody else works in no change waits for the servers; no_ahead: default), tls_ca=FILE, tls_cert=FILE, tls_key=FILE, token=FILE, insecure. It has no access times unless strictatime is given, and is not \
+on this machine alone), noahead (each change waits for the servers, also in a directory that nobody else works in; ahead: default), tls_ca=FILE, tls_cert=FILE, tls_key=FILE, token=FILE, insecure. It has no access times unless strictatime is given, and is not \
 taken over: unmount it and mount it again.
 
 Examples:

@@ -49,8 +49,8 @@ pub struct MountFlags {
     pub timeout: Option<Duration>,
     /// `local_locks`: locks of a shared volume are this machine's alone.
     pub local_locks: bool,
-    /// `ahead`: in a directory of a shared volume that nobody else works in, no change waits for the servers.
-    pub ahead: bool,
+    /// `noahead`: each change of a shared volume waits for the servers, also in a directory that nobody else works in.
+    pub no_ahead: bool,
     /// `tls_ca=`, `tls_cert=`, `tls_key=`.
     pub tls_ca: Option<PathBuf>,
     /// The certificate.
@@ -194,8 +194,8 @@ impl MountFlags {
                 (self.soft, self.timeout) = (true, Some(seconds_of(name, seconds)?));
             }
             ("local_locks", None) => self.local_locks = true,
-            ("no_ahead", None) => self.ahead = false,
-            ("ahead", None) => self.ahead = true,
+            ("noahead" | "no_ahead", None) => self.no_ahead = true,
+            ("ahead", None) => self.no_ahead = false,
             ("tls_ca", Some(file)) => self.tls_ca = Some(absolute(name, file)?),
             ("tls_cert", Some(file)) => self.tls_cert = Some(absolute(name, file)?),
             ("tls_key", Some(file)) => self.tls_key = Some(absolute(name, file)?),
@@ -282,6 +282,8 @@ mod tests {
         assert_eq!(flags.metrics, Some("127.0.0.1:9187".parse().unwrap()));
         assert_eq!(parse("").unwrap(), MountFlags::default());
         assert!(parse("noacl").unwrap().noacl && !parse("noacl,acl").unwrap().noacl);
+        assert!(parse("noahead").unwrap().no_ahead && parse("no_ahead").unwrap().no_ahead);
+        assert!(!parse("rw").unwrap().no_ahead && !parse("noahead,ahead").unwrap().no_ahead);
         let lifetimes = parse("attr_timeout=0,entry_timeout=1.5").unwrap().lifetimes;
         assert_eq!((lifetimes.attr, lifetimes.entry), (Duration::ZERO, Duration::from_millis(1500)));
         assert_eq!(parse("transport=dev_fuse").unwrap().transport, TransportChoice::DevFuse);

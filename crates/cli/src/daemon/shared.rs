@@ -115,7 +115,7 @@ pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSet
             access,
             patience: flags.patience(),
             read_only: flags.read_only,
-            ahead: flags.ahead,
+            ahead: !flags.no_ahead,
             cache_dir,
             cache_size: cache_size.0,
         },

@@ -81,7 +81,7 @@ impl Settings {
             timeout: None,
             read_only: false,
             names: 500_000,
-            ahead: false,
+            ahead: true,
         }
     }
 }

@@ -167,6 +167,7 @@ fn a_file_is_anybodys_until_it_is_closed_and_nobodys_afterwards() {
     let tree = a.tree("tree", "immutable");
     let ino = a.begin(tree, "file", b"one");
     assert_eq!(a.mode(ino), Coherence::Immutable);
+    assert_eq!(b.look(tree, "file"), ino);
     b.volume.opened(ino);
     b.write(ino, 3, b" two");
     assert_eq!(a.read(ino), b"one two");
@@ -183,6 +184,7 @@ fn a_file_is_anybodys_until_it_is_closed_and_nobodys_afterwards() {
     a.close(ino);
     // Reading is no writing: what only a reader has closed stays open.
     let other = a.begin(tree, "other", b"bytes");
+    assert_eq!(b.look(tree, "other"), other);
     b.volume.opened(other);
     assert_eq!(b.read(other), b"bytes");
     b.close(other);
