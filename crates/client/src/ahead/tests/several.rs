@@ -91,7 +91,10 @@ fn others_see_what_was_done_and_nothing_out_of_order() {
             // What is seen later has all that came before what was seen first.
             assert!(two + 1 >= one, "{one} of one and then {two} of the other");
             looks += 1;
-            std::thread::sleep(Duration::from_millis(looks * 7 % 40));
+            // So many files later, however long they take.
+            while done.load(Ordering::SeqCst) < after + looks * 7 % 40 && !over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     });
     writer.ahead.settle_all().unwrap();
