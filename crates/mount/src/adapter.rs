@@ -78,7 +78,7 @@ impl Filesystem for VolumeFs {
             Ok(attr) if name == b"." => Ok(self.same_entry((since, parent), &attr)),
             Ok(attr) => Ok(self.entry((since, parent), &attr)),
             Err(VfsError::NotFound) => Ok(Entry::negative(self.entry_lifetime(since, parent, None))),
-            Err(error) => self.done("lookup in", parent, Err(error)),
+            Err(error) => self.looked_up("lookup in", parent, Err(error)),
         }
     }
 

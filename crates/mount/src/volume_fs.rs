@@ -158,7 +158,21 @@ impl VolumeFs {
         }
     }
 
+    /// The answer to an operation on an inode. Where that is gone, the kernel asks once more for the name that it had it by.
     pub(crate) fn done<T>(
+        &self,
+        op: &'static str,
+        ino: u64,
+        result: std::result::Result<T, VfsError>,
+    ) -> Result<T> {
+        if let Err(VfsError::Stale(_)) = &result {
+            self.vfs.files().was_gone();
+        }
+        self.looked_up(op, ino, result)
+    }
+
+    /// The answer to a look-up, which has no name behind it but the one that it was for, or a handle.
+    pub(crate) fn looked_up<T>(
         &self,
         op: &'static str,
         ino: u64,

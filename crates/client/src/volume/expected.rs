@@ -60,12 +60,4 @@ impl Core {
         let session = self.desk.link.number();
         inos.into_iter().for_each(|ino| self.jobs.put(Job::Release(ino, session)));
     }
-
-    /// Notes that something was gone that the kernel was told of: it asks for the name once more.
-    pub(crate) fn or_gone<T>(&self, found: Result<T, VfsError>) -> Result<T, VfsError> {
-        if let Err(VfsError::Stale(_)) = &found {
-            self.opens.was_gone();
-        }
-        found
-    }
 }

@@ -32,7 +32,7 @@ impl SharedVolume {
 
 impl Files for SharedVolume {
     fn inode(&self, ino: Ino) -> Result<Arc<Inode>, VfsError> {
-        Ok(self.out(self.core.or_gone(self.core.inode(self.own(ino)))?))
+        Ok(self.out(self.core.inode(self.own(ino))?))
     }
 
     fn nameless(&self, ino: Ino) -> Option<Arc<Inode>> {
@@ -42,7 +42,7 @@ impl Files for SharedVolume {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Arc<Inode>, VfsError> {
-        Ok(self.out(self.core.or_gone(self.core.lookup_to_use(self.own(parent), name))?))
+        Ok(self.out(self.core.lookup_to_use(self.own(parent), name)?))
     }
 
     fn entries(
@@ -56,15 +56,15 @@ impl Files for SharedVolume {
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>, VfsError> {
-        self.core.or_gone(self.core.read_link(self.own(ino)))
+        self.core.read_link(self.own(ino))
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, VfsError> {
-        self.core.or_gone(self.core.xattr(self.own(ino), name))
+        self.core.xattr(self.own(ino), name)
     }
 
     fn xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>, VfsError> {
-        self.core.or_gone(self.core.xattrs(self.own(ino)))
+        self.core.xattrs(self.own(ino))
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Inode, VfsError> {
@@ -76,7 +76,7 @@ impl Files for SharedVolume {
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, VfsError> {
-        Ok(self.core.root.out(self.core.or_gone(self.core.link(self.own(ino), self.own(parent), name))?))
+        Ok(self.core.root.out(self.core.link(self.own(ino), self.own(parent), name)?))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8], in_use: &dyn Fn(Ino) -> bool) -> Result<Removed, VfsError> {
@@ -100,7 +100,7 @@ impl Files for SharedVolume {
     }
 
     fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError> {
-        Ok(self.core.root.out(self.core.or_gone(self.core.set_attr(self.own(ino), set))?))
+        Ok(self.core.root.out(self.core.set_attr(self.own(ino), set)?))
     }
 
     fn set_atime(&self, ino: Ino, atime: Timespec) -> Result<(), VfsError> {
@@ -108,16 +108,20 @@ impl Files for SharedVolume {
     }
 
     fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: SetXattr) -> Result<(), VfsError> {
-        self.core.or_gone(self.core.set_xattr(self.own(ino), name, value, mode))
+        self.core.set_xattr(self.own(ino), name, value, mode)
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), VfsError> {
-        self.core.or_gone(self.core.remove_xattr(self.own(ino), name))
+        self.core.remove_xattr(self.own(ino), name)
     }
 
     fn purge(&self, ino: Ino) {
         // The owner removes it once nobody has it open: it hears of that when the last handle is closed. Nobody reads what was kept back of it.
         self.core.bytes.discard(self.own(ino));
+    }
+
+    fn was_gone(&self) {
+        self.core.opens.was_gone();
     }
 
     fn opened(&self, ino: Ino) {

@@ -40,6 +40,7 @@ fn open_by_name(client: &Client, mut between: impl FnMut()) -> Result<Ino, VfsEr
                 if !again || !matches!(error, VfsError::Stale(_)) {
                     return Err(error);
                 }
+                client.volume.was_gone();
                 again = false;
             }
         }

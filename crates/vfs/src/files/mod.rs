@@ -96,6 +96,10 @@ pub trait Files: Debug + Send + Sync {
     /// An inode without a name is no longer in use here: what is left of it may go. Does not wait for that.
     fn purge(&self, ino: Ino);
 
+    /// An inode was gone that was asked for by its number: who asked has had that by a name, asks for the name once more, and does not ask a third time. What look-ups tell
+    /// of from now on, for a while, is to be there when it is asked for.
+    fn was_gone(&self) {}
+
     /// The first handle of an inode is about to be made here; the inode may be gone. Called in turn with [`Files::closed`] of the same inode, under
     /// a lock of the vfs: it must not wait, and not call back.
     fn opened(&self, ino: Ino) {
