@@ -55,7 +55,7 @@ impl VolumeOwner {
         };
         let mut core = self.core.lock();
         if let Err(error) = made {
-            numbers.iter().for_each(|segment| core.sets.remove(*segment));
+            numbers.iter().for_each(|segment| core.forget_set(*segment));
             return Err(error);
         }
         // The session may have ended meanwhile: then its segments are in a later epoch already.

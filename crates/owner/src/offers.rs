@@ -9,10 +9,10 @@ use std::{
 
 use forebay_cluster::{Moment, SessionId};
 use forebay_group::{GroupId, GroupRow, Lane, MemberId, Offer, SetRow, SetState, Verdict, View, repair};
-use forebay_protocol::{Answer, Judged, OfferCopies};
+use forebay_protocol::{Answer, Judged, OfferCopies, SegmentPlace};
 use forebay_types::{Ino, SegmentId};
 
-use crate::{batch::Core, owner::VolumeOwner};
+use crate::{batch::Core, carry, owner::VolumeOwner};
 
 /// How long after its last word a member counts as being there, where no view says who is: members offer every 10 s.
 const PRESENT_FOR: Duration = Duration::from_secs(25);
@@ -79,12 +79,20 @@ impl Core {
     }
 
     /// What a member is told of a copy.
-    fn judge(&mut self, member: MemberId, offer: &Offer, now: Moment) -> Judged {
+    fn judge(
+        &mut self,
+        member: MemberId,
+        (offer, place): (&Offer, Option<SegmentPlace>),
+        now: Moment,
+    ) -> Judged {
         let segment = offer.segment;
         let verdict = SetRow::verdict(self.sets.row(segment), member, offer);
         let Some(held) = self.sets.get(segment) else {
-            return Judged { segment, verdict, directory: Ino(0), puts: false, copy_to: None };
+            // Stored, and nobody is left who would name it: what is there is as good as the store's.
+            let verdict = if place.is_some() { Verdict::Clean } else { verdict };
+            return Judged { segment, verdict, directory: Ino(0), place, puts: false, copy_to: None };
         };
+        let place = place.filter(|_| verdict == Verdict::Clean);
         let (directory, group, row) = (held.directory, held.group, held.row.clone());
         let whole = offer.sealed.is_some() && !offer.damaged;
         let since = match row.state {
@@ -100,7 +108,7 @@ impl Core {
         let puts = data && whole && next == Some(&member) && verdict == Verdict::Wanted;
         let copies = whole && data && there.first() == Some(&member);
         let copy_to = row.joining.filter(|_| copies).map(|to| (to, row.epoch));
-        Judged { segment, verdict, directory, puts, copy_to }
+        Judged { segment, verdict, directory, place, puts, copy_to }
     }
 
     /// Who is given a copy of what, where members of a set are gone.
@@ -143,9 +151,11 @@ impl VolumeOwner {
     /// Tells a member what becomes of its copies.
     pub(crate) fn offer(&self, session: SessionId, offer: &OfferCopies) -> Answer {
         let now = self.ticks.now();
+        let places: Vec<_> =
+            offer.offers.iter().map(|one| (one, carry::place(&self.ns, one.segment))).collect();
         let mut core = self.core.lock();
         core.groups.seen.insert(offer.member, Seen { session, at: now });
-        let judged = offer.offers.iter().map(|one| core.judge(offer.member, one, now));
+        let judged = places.into_iter().map(|one| core.judge(offer.member, one, now));
         Answer::Judged(judged.collect())
     }
 

@@ -6,7 +6,10 @@ use forebay_group::{
 };
 use forebay_types::{Epoch, Ino, SegmentId};
 
-use crate::word::{Word, choice, lists, number, record, wrong};
+use crate::{
+    answer::SegmentPlace,
+    word::{Word, choice, lists, number, record, wrong},
+};
 
 /// Segments that one request opens at most.
 pub const OPEN_MAX: u32 = 256;
@@ -131,6 +134,8 @@ pub struct Judged {
     pub verdict: Verdict,
     /// The directory whose files are in it: segments of one directory are put together.
     pub directory: Ino,
+    /// Where it is in the store, of what is clean: so the copy is a cache's.
+    pub place: Option<SegmentPlace>,
     /// It is this member's turn to put it.
     pub puts: bool,
     /// This member is to copy it to that one, which says [`Reseat`] in this epoch once it has all of it.
@@ -197,7 +202,7 @@ record!(SealedSegment { segment, epoch, len, check });
 record!(Offer { segment, epoch, end, check, sealed, damaged });
 record!(Fenced { end, check, damaged });
 record!(FencedCopy { segment, epoch, fenced });
-record!(Judged { segment, verdict, directory, puts, copy_to });
+record!(Judged { segment, verdict, directory, place, puts, copy_to });
 record!(Reseat { segment, epoch, member });
 record!(BytesBack { segment, from, bytes });
 record!(SetPlace { segment, group, set });

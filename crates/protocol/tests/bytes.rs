@@ -199,6 +199,7 @@ fn answers_on_sets() -> Vec<Answer> {
         segment,
         verdict,
         directory,
+        place: Some(SegmentPlace { object: OBJECT, offset: 64, len: 300 }),
         puts: true,
         copy_to: Some((MEMBER, epoch)),
     });

@@ -13,11 +13,11 @@ use forebay_format::{
     row::ObjectRef,
     stream,
 };
-use forebay_group::{Append, Candidate, GroupId, MemberId, MemberLog};
+use forebay_group::{Append, Candidate, Fenced, GroupId, MemberId, MemberLog, Offer, Verdict};
 use forebay_meta::StoredPlace;
 use forebay_object::Backend;
-use forebay_protocol::SealedSegment;
-use forebay_types::SegmentId;
+use forebay_protocol::{SealedSegment, StoredSegment};
+use forebay_types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 
 use crate::world::World;
@@ -108,46 +108,80 @@ impl Fleet {
         }
     }
 
-    /// The sealed segments that a member has, whole.
-    fn sealed(&self) -> BTreeMap<SegmentId, (Bytes, u32)> {
+    /// The sealed segments that a member has, whole: bytes, the last epoch, CRC32C.
+    fn sealed(&self) -> BTreeMap<SegmentId, (Bytes, Epoch, u32)> {
         let state = self.0.lock();
-        let mut found = BTreeMap::new();
+        let mut found: BTreeMap<SegmentId, (Bytes, Epoch, u32)> = BTreeMap::new();
         for member in state.members.values() {
             for offer in member.log.offers() {
                 let Some((len, check)) = offer.sealed.filter(|(len, _)| *len > 0) else { continue };
                 let bytes = Bytes::copy_from_slice(&member.bytes[&offer.segment][..len as usize]);
                 assert_eq!(crc32c::crc32c(&bytes), check);
-                let known = found.insert(offer.segment, (bytes.clone(), check));
-                assert!(known.is_none_or(|(known, _)| known == bytes), "two copies differ");
+                let known = found.entry(offer.segment).or_insert((bytes.clone(), offer.epoch, check));
+                assert!(known.0 == bytes, "two copies differ");
+                known.1 = known.1.max(offer.epoch);
             }
         }
         found
     }
 
-    /// Puts all that is sealed as one object, as members do: footers are made of the heads of runs. Then the members have nothing of it any more.
-    pub fn put(&self, world: &World) -> usize {
-        let sealed = self.sealed();
-        let (mut body, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        for (segment, (bytes, _)) in &sealed {
-            let runs = runs(*segment, bytes);
+    /// Puts all that is sealed as one object, as members do: footers are made of the heads of runs. Returns what the owner is to be told.
+    pub fn put_as(&self, world: &World, object: ObjectRef) -> Vec<StoredSegment> {
+        let (mut body, mut segments, mut stored) = (Vec::new(), Vec::new(), Vec::new());
+        for (segment, (bytes, epoch, check)) in self.sealed() {
+            let runs = runs(segment, &bytes);
             let raw = runs.iter().map(|run| u64::from(run.run_len)).sum();
             let (offset, len) = (body.len() as u64, bytes.len() as u64);
-            places.push(StoredPlace { id: *segment, offset, len, raw });
-            segments.push(SegmentEntry { id: *segment, offset, len, runs });
-            body.extend_from_slice(bytes);
+            stored.push(StoredSegment { segment, epoch, len, check, offset, raw });
+            segments.push(SegmentEntry { id: segment, offset, len, runs });
+            body.extend_from_slice(&bytes);
         }
         Footer { volume: world.volume.id, segments }.encode_to(&mut body);
-        let object: ObjectRef = world.owner.ns.new_object();
         world.store().put_new(&object.key(), body.into()).unwrap();
+        stored
+    }
+
+    /// The same at a namespace in the place of an owner. Then the members have nothing of it any more.
+    pub fn put(&self, world: &World) -> usize {
+        let object = world.owner.ns.new_object();
+        let stored = self.put_as(world, object);
+        let place = |one: &StoredSegment| {
+            let StoredSegment { segment: id, offset, len, raw, .. } = *one;
+            StoredPlace { id, offset, len, raw }
+        };
+        let places: Vec<_> = stored.iter().map(place).collect();
         let taken = world.owner.ns.object_stored(object, &places).unwrap();
-        let mut state = self.0.lock();
-        for member in state.members.values_mut() {
-            for segment in sealed.keys() {
-                member.log.judged(*segment, forebay_group::Verdict::Clean);
-                member.bytes.remove(segment);
-            }
+        let members: Vec<u8> = self.0.lock().members.keys().map(|id| id.0[0]).collect();
+        for number in members {
+            stored.iter().for_each(|one| self.judged(number, one.segment, Verdict::Clean));
         }
         taken.len()
+    }
+
+    pub fn offers(&self, number: u8) -> Vec<Offer> {
+        self.with(number, |member| member.log.offers())
+    }
+
+    pub fn fence(&self, number: u8, segment: SegmentId, epoch: Epoch) -> Fenced {
+        self.with(number, |member| member.log.fence(segment, epoch).unwrap().1)
+    }
+
+    pub fn judged(&self, number: u8, segment: SegmentId, verdict: Verdict) {
+        self.with(number, |member| {
+            member.log.judged(segment, verdict);
+            if !member.log.has(segment) {
+                member.bytes.remove(&segment);
+            }
+        });
+    }
+
+    /// How many segments a member has, and how many of them are open.
+    pub fn segments(&self, number: u8) -> usize {
+        self.with(number, |member| member.log.offers().len())
+    }
+
+    pub fn open_segments(&self, number: u8) -> usize {
+        self.with(number, |member| member.log.offers().iter().filter(|one| one.sealed.is_none()).count())
     }
 }
 

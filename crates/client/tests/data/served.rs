@@ -10,17 +10,24 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Asks, ClientError, Contents, Room};
+use forebay_client::{Asks, ClientError, Contents, ContentsOptions, Members, Room};
 use forebay_cluster::{Lease, Moment, ServerId, SessionId, SlotNumber, Terms};
 use forebay_engine::{Engine, MemoryEngine};
 use forebay_env::SystemClock;
+use forebay_group::GroupId;
 use forebay_meta::{Inode, MetaError, Namespace, NewInode, WriteAttr};
 use forebay_owner::{Ticks, VolumeOwner, take};
-use forebay_protocol::{Answer, InodeAnswer, Operation, Request, Response, Rights};
+use forebay_protocol::{
+    Answer, FencedCopies, FencedCopy, InodeAnswer, Numbers, OfferCopies, Operation, Push, Request, Response,
+    Rights, StoreSegments,
+};
 use forebay_types::{FileKind, Ino, SubvolumeId};
 use parking_lot::Mutex;
 
-use crate::world::{BLOCK, World, bytes, until};
+use crate::{
+    fleet::{Fleet, id},
+    world::{BLOCK, World, bytes, until},
+};
 
 /// A clock that the test moves.
 #[derive(Debug, Default)]
@@ -35,6 +42,7 @@ impl Ticks for TestTicks {
 struct Server {
     owner: Arc<VolumeOwner>,
     ticks: Arc<TestTicks>,
+    pushes: Arc<Mutex<Vec<(SessionId, Push)>>>,
     committer: Option<JoinHandle<Result<(), MetaError>>>,
 }
 
@@ -48,14 +56,17 @@ impl Server {
         };
         let at = (ServerId([1; 16]), "test:1");
         let taken = take(&engine, at, terms, ticks.as_ref(), pass, &|| false).unwrap().unwrap();
-        let (clock, told) = (Arc::new(SystemClock), Box::new(|_, _| {}));
+        let pushes: Arc<Mutex<Vec<(SessionId, Push)>>> = Arc::default();
+        let to = Arc::clone(&pushes);
+        let told = Box::new(move |session, push| to.lock().push((session, push)));
+        let clock = Arc::new(SystemClock);
         let as_ticks = Arc::clone(&ticks) as _;
         let opened =
             VolumeOwner::open(taken, engine, SubvolumeId::FIRST, BLOCK, terms, clock, as_ticks, told);
         let owner = Arc::new(opened.unwrap());
         let committing = Arc::clone(&owner);
         let committer = Some(std::thread::spawn(move || committing.commit_until_stopped()));
-        Server { owner, ticks, committer }
+        Server { owner, ticks, pushes, committer }
     }
 
     fn session(&self, number: u128) -> Arc<Session> {
@@ -178,4 +189,101 @@ fn an_owner_takes_in_what_is_committed_and_finds_what_is_not() {
         garbage.contains(&left[0])
     });
     assert!(!server.owner.lives(writer.session));
+}
+
+fn read(contents: &Contents, session: &Session, ino: Ino) -> Vec<u8> {
+    let told = session.told(Operation::Inode(ino));
+    contents.learn(&told);
+    let mut bytes = Vec::new();
+    for piece in contents.read(&Inode::removed(told.ino, told.row, None), 0, u32::MAX).unwrap() {
+        let forebay_data::ReadPiece::Bytes(piece) = piece else { panic!("a hole") };
+        bytes.extend_from_slice(&piece);
+    }
+    bytes
+}
+
+/// A member offers what it has, does as it is told, and fences what it is asked to.
+fn member_lives(server: &Server, fleet: &Fleet, number: u8, session: &Session) {
+    let member = id(number);
+    let offers = OfferCopies { member, group: GroupId([9; 16]), offers: fleet.offers(number) };
+    let Answer::Judged(judged) = session.ask(Operation::Offer(offers), None).unwrap().answer else {
+        panic!("no verdicts")
+    };
+    judged.iter().for_each(|one| fleet.judged(number, one.segment, one.verdict));
+    let asked: Vec<Push> = {
+        let mut pushes = server.pushes.lock();
+        pushes.extract_if(.., |(of, _)| *of == session.session).map(|(_, push)| push).collect()
+    };
+    for push in asked {
+        let Push::Fence { member: of, segment, epoch } = push else { continue };
+        assert_eq!(of, member);
+        let fenced = fleet.fence(number, segment, epoch);
+        let copies = vec![FencedCopy { segment, epoch, fenced }];
+        let answer = session.ask(Operation::Fenced(FencedCopies { member, copies }), None).unwrap().answer;
+        assert_eq!(answer, Answer::Done);
+    }
+}
+
+#[test]
+fn what_a_client_that_died_had_on_members_is_sealed_put_and_read() {
+    let (world, server) = (World::new(), Server::start());
+    let fleet = Fleet::of(3);
+    let over = |session: &Arc<Session>| {
+        let members = Some(Arc::clone(&fleet) as Arc<dyn Members>);
+        let options = ContentsOptions { members, ..world.options() };
+        Contents::start(Arc::clone(session) as Arc<dyn Asks>, world.store(), &world.volume, options).unwrap()
+    };
+    let (writer, reader) = (server.session(1), server.session(2));
+    let proxies: Vec<_> = (11..14).map(|number| server.session(number)).collect();
+    let (mine, theirs) = (over(&writer), over(&reader));
+    let files: Vec<_> = (0..30).map(|number| writer.make(&format!("f{number}"))).collect();
+    let data = |number: usize| bytes(number as u64, 2000 + number * 20_000);
+    for (number, inode) in files.iter().enumerate() {
+        write(&mine, inode, &data(number));
+        if number % 7 == 0 {
+            mine.settle_all().unwrap();
+        }
+    }
+    mine.settle_all().unwrap();
+    assert!(world.objects().is_empty(), "nothing was put");
+    let all_read = |what: &str| {
+        for (number, inode) in files.iter().enumerate() {
+            theirs.forget(inode.ino);
+            assert!(read(&theirs, &reader, inode.ino) == data(number), "{number} {what}");
+        }
+    };
+    all_read("from members");
+    // Its session ends before anything was sealed by itself; one member is gone for good.
+    server.owner.end_session(writer.session);
+    drop(mine);
+    fleet.set_fault(3, Some(crate::fleet::Fault::Refuses));
+    let live = || {
+        server.pass(Duration::from_secs(1), &reader);
+        proxies.iter().take(2).zip(1..).for_each(|(session, number)| {
+            assert!(server.owner.renew(session.session).is_ok());
+            member_lives(&server, &fleet, number, session);
+        });
+        server.owner.tidy().unwrap();
+    };
+    until("all is sealed", || {
+        live();
+        let states = server.owner.missing_segments().len();
+        states == 0 && fleet.open_segments(1) + fleet.open_segments(2) == 0
+    });
+    all_read("after the recovery");
+    let Answer::Numbers(Numbers { first_object: object, .. }) =
+        proxies[0].ask(Operation::Numbers(0, 1), None).unwrap().answer
+    else {
+        panic!("no numbers")
+    };
+    let segments = fleet.put_as(&world, object);
+    let many = segments.len();
+    let stored = proxies[0].ask(Operation::Store(StoreSegments { object, segments }), None).unwrap().answer;
+    assert_eq!((stored, many > 0), (Answer::Stored(vec![]), true));
+    until("copies are given up", || {
+        live();
+        fleet.segments(1) + fleet.segments(2) == 0
+    });
+    all_read("from the store");
+    assert_eq!(server.owner.garbage().unwrap(), []);
 }

@@ -355,6 +355,8 @@ fn members_are_told_what_becomes_of_copies() {
     let (writer, one, two) = (server.begin(1), server.begin(2), server.begin(3));
     let (mut a, mut b, mut c) = (Member::new(A), Member::new(B), Member::new(C));
     let segment = open(&writer);
+    let ino = writer.inode(make("a")).ino;
+    assert_eq!(committed(&writer, ino, segment, 0, 3), Answer::Committed(vec![]));
     for member in [&mut a, &mut b, &mut c] {
         member.append(segment, 1, b"abc").unwrap();
     }
@@ -377,10 +379,21 @@ fn members_are_told_what_becomes_of_copies() {
     assert_eq!(turn(&mut a, &mut b), (true, false));
     let given = numbers(&one, 1);
     assert_eq!(one.ask(store(&given, 0, vec![stored(segment, 1, b"abc")])).answer(), Answer::Stored(vec![]));
-    assert_eq!(a.offers(&one)[&segment].verdict, Verdict::Clean);
-    assert_eq!(writer.ask(settle(vec![], vec![segment])).answer(), Answer::Done);
+    let clean = a.offers(&one)[&segment];
+    let place = clean.place.unwrap();
+    assert_eq!((clean.verdict, place.object, place.offset), (Verdict::Clean, given.first_object, 64));
+    let unused = open(&writer);
+    b.append(unused, 1, b"never acknowledged").unwrap();
+    let ends = vec![sealed(unused, b"")];
+    assert_eq!(writer.ask(settle(ends, vec![segment, unused])).answer(), Answer::Done);
     tidied(&server, &writer);
-    assert_eq!(b.offers(&two)[&segment].verdict, Verdict::Gone);
+    let told = b.offers(&two);
+    assert_eq!(
+        (told[&segment].verdict, told[&segment].place),
+        (Verdict::Clean, Some(place)),
+        "without a row"
+    );
+    assert_eq!((told[&unused].verdict, told[&unused].place), (Verdict::Gone, None));
     assert!(!a.log.has(segment) && !b.log.has(segment));
     server.stop().unwrap();
 }
