@@ -213,6 +213,11 @@ impl Client<'_> {
         self.server.submit(self.request(operation, None))
     }
 
+    /// Sends a request as it is, again too.
+    pub fn send(&self, request: Request) -> Awaited {
+        self.server.submit(request)
+    }
+
     pub fn ask_for(&self, operation: Operation, wish: Lease) -> Awaited {
         self.server.submit(self.request(operation, Some(wish)))
     }
