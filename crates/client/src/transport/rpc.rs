@@ -15,7 +15,8 @@ use std::{
 use bytes::Bytes;
 use forebay_cluster::SessionId;
 use forebay_protocol::{
-    Hello, Kind, Message, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Welcome,
+    Hello, Kind, Message, OPEN_MAX, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return,
+    Welcome,
 };
 use forebay_rpc::{
     Address, Client, ClientConfig, Handler, Handling, Peer, Security,
@@ -191,6 +192,10 @@ fn reply_max(operation: &Operation) -> u32 {
         Operation::Commit(commit) => (16 << 10) + 16 * u32::try_from(commit.files.len()).unwrap_or(1 << 15),
         // A grant for each inode that it makes.
         Operation::Ahead(steps) => (16 << 10) + 40 * u32::try_from(steps.len()).unwrap_or(1 << 15),
+        // Number, epoch and set of each.
+        Operation::OpenSegments(open) => (16 << 10) + 320 * open.count.min(OPEN_MAX),
+        Operation::Offer(offer) => (16 << 10) + 160 * u32::try_from(offer.offers.len()).unwrap_or(1 << 12),
+        Operation::Store(store) => (16 << 10) + 32 * u32::try_from(store.segments.len()).unwrap_or(1 << 12),
         _ => 16 << 10,
     }
 }
@@ -263,5 +268,45 @@ impl Transport for RpcTransport {
 
     fn close(&self) {
         self.client.lock().close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_cluster::Grant;
+    use forebay_format::row::ObjectRef;
+    use forebay_group::{GroupId, Lane, MemberId, NotTaken, Offer, Verdict};
+    use forebay_protocol::{
+        Answer, Judged, OfferCopies, OpenSegments, OpenedSegment, Placing, SegmentPlace, StoreSegments,
+        StoredSegment,
+    };
+    use forebay_types::{Epoch, Ino, ObjectId, SegmentId};
+
+    use super::*;
+
+    /// The largest answers that there can be fit into what is reserved for them.
+    #[test]
+    fn answers_on_segments_fit() {
+        let (segment, epoch, member) = (SegmentId(u64::MAX), Epoch(u64::MAX), MemberId([0xff; 16]));
+        let fits = |operation: Operation, answer: Answer| {
+            let bytes = Response { answer, grants: Vec::<Grant>::new() }.encode().len();
+            assert!(bytes <= reply_max(&operation) as usize, "{bytes} to {operation:?}");
+        };
+        let (lane, directory, group) = (Lane::Data, Ino(u64::MAX), GroupId([0xff; 16]));
+        let placing = Placing::Set((0..16).map(|at| MemberId([at; 16])).collect());
+        let open = OpenSegments { lane, directory, apart: true, count: 256, group, placing };
+        let opened = OpenedSegment { segment, epoch, set: vec![member; 16] };
+        fits(Operation::OpenSegments(open), Answer::Opened(vec![opened; 256]));
+        let object = ObjectRef { epoch, id: ObjectId(u64::MAX) };
+        let place = Some(SegmentPlace { object, offset: u64::MAX, len: u64::MAX });
+        let verdict = Verdict::SealedAt { epoch, len: u64::MAX, check: u32::MAX };
+        let copy_to = Some((member, epoch));
+        let judged = Judged { segment, verdict, directory, place, puts: true, copy_to };
+        let offer = Offer { segment, epoch, end: 0, check: 0, sealed: None, damaged: false };
+        let offers = OfferCopies { member, group, offers: vec![offer; 4096] };
+        fits(Operation::Offer(offers), Answer::Judged(vec![judged; 4096]));
+        let stored = StoredSegment { segment, epoch, len: 0, check: 0, offset: 0, raw: 0 };
+        let store = StoreSegments { object, segments: vec![stored; 4096] };
+        fits(Operation::Store(store), Answer::Stored(vec![(segment, NotTaken::Late(epoch)); 4096]));
     }
 }
