@@ -10,7 +10,6 @@
 //! Order that must hold: the streams that a record names are synced before the journal is, and the journal is synced before the
 //! metadata engine stores that it has applied a record. `docs/design/journal.md` and `docs/design/data.md` have the whole of it.
 
-mod blocks;
 mod error;
 mod failure;
 mod fetch;
@@ -20,7 +19,6 @@ mod memory;
 mod packed;
 mod pieces;
 mod reader;
-mod rounds;
 mod sealed;
 mod segment_file;
 mod source;

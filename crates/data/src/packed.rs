@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use forebay_env::durable::{Point, sync_dir, sync_file};
+use forebay_env::{
+    direct::{self, Blocks},
+    durable::{Point, sync_dir, sync_file},
+};
 use forebay_format::footer::RunEntry;
 use forebay_types::{SegmentId, VolumeId};
 
@@ -13,7 +16,6 @@ use rustix::io::Errno;
 
 use crate::{
     DataError, SealedSegment,
-    blocks::Blocks,
     error::io_error,
     sealed::raw_bytes,
     segment_file,
@@ -51,7 +53,7 @@ impl PackedWriter {
     pub fn create(dir: &Path, volume: VolumeId, segment: SegmentId) -> Result<PackedWriter, DataError> {
         let part = segment_file::path(dir, segment, PART_EXTENSION);
         let file = segment_file::create(&part)?;
-        let direct = segment_file::open_direct(&part);
+        let direct = direct::open_direct(&part);
         let blocks = Blocks::with_capacity(BUFFER + BUFFER / 4);
         let (dir, runs) = (dir.to_owned(), Vec::new());
         Ok(PackedWriter { file, direct, blocks, written: 0, dir, part, volume, segment, len: 0, runs })

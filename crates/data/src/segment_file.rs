@@ -3,14 +3,14 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
 use forebay_types::SegmentId;
 use rustix::{
-    fs::{FallocateFlags, OFlags, fallocate},
+    fs::{FallocateFlags, fallocate},
     io::Errno,
 };
 
@@ -53,17 +53,6 @@ pub(crate) fn open(path: &Path) -> Result<File, DataError> {
     OpenOptions::new().read(true).write(true).open(path).map_err(io_error("open", path))
 }
 
-/// Gets disk space for the first `len` bytes and makes the file that long. Where the file system cannot preallocate, nothing happens.
-pub(crate) fn preallocate(file: &File, len: u64) -> io::Result<()> {
-    loop {
-        match fallocate(file, FallocateFlags::empty(), 0, len) {
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// Gets disk space for `len` bytes at `offset`, without making the file longer. False: the file system cannot.
 pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     loop {
@@ -74,12 +63,6 @@ pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> io::Result<bool> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Opens a file for writing past the page cache; `None` where the file system cannot do that.
-pub(crate) fn open_direct(path: &Path) -> Option<File> {
-    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
 }
 
 /// Fills `out`.

@@ -39,7 +39,11 @@ impl Point {
     pub const BUCKET_REMOVAL: Point = Point("bucket.removal");
     /// An object in the store, before a record says so.
     pub const OBJECT_RECORD: Point = Point("object.record");
-    /// All points, for tests that take away one after the other.
+    /// The records of a proxy's log, before anything is answered by them.
+    pub const MEMBER_DATA: Point = Point("member.data");
+    /// The name of a file of a proxy's log.
+    pub const MEMBER_NAME: Point = Point("member.name");
+    /// All points of a volume, for tests that take away one after the other.
     pub const ALL: &[Point] = &[
         Point::JOURNAL_DATA,
         Point::JOURNAL_NAME,

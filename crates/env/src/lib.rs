@@ -1,12 +1,14 @@
 //! What the operating system gives, in the form in which Forebay relies on it: files whose bytes are on stable storage, a
-//! clock, random bits, memory that is used again.
+//! clock, random bits, memory that is used again, direct I/O, and rounds in which one syncs for all who wait.
 //!
 //! Guarantees: after a function of [`durable`] returned `Ok`, what its documentation names survives a power cut. Each of them names its
 //! *point*, so that a test can take one away and show that the crash tests notice.
 
 pub mod buffers;
 mod clock;
+pub mod direct;
 pub mod durable;
+pub mod rounds;
 pub mod threads;
 
 pub use clock::{Clock, ManualClock, SystemClock};

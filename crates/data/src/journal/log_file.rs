@@ -5,6 +5,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use forebay_env::direct;
 use forebay_format::record::FILE_HEAD_LEN;
 use forebay_types::{SegmentId, Sequence};
 
@@ -106,7 +107,7 @@ impl Spare {
             Err(DataError::NoSpace { .. }) => return Ok(None),
             made => made?,
         };
-        match segment_file::preallocate(&file, FILE_LEN + OVERRUN) {
+        match direct::preallocate(&file, FILE_LEN + OVERRUN) {
             Ok(()) => Ok(Some(Spare(file))),
             Err(error) => {
                 drop(file);
@@ -125,7 +126,7 @@ impl Spare {
                 Err(DataError::NoSpace { .. }) => return Ok(None),
                 made => made?,
             };
-            match segment_file::preallocate(&file, len) {
+            match direct::preallocate(&file, len) {
                 Ok(()) => return Ok(Some((Spare(file), len - SHORT_OVERRUN))),
                 Err(error) if is_full(&error) => {}
                 Err(error) => return Err(io_error("reserve space for", &path)(error)),

@@ -29,7 +29,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::durable::{Point, sync_dir, sync_file};
+use forebay_env::{
+    durable::{Point, sync_dir, sync_file},
+    rounds::Rounds,
+};
 use forebay_format::record::{Changes, FILE_HEAD_LEN, FileHead, PART_MAX, RECORD_HEAD_LEN, RecordHead};
 use forebay_types::{Epoch, SegmentId, Sequence, VolumeId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -42,7 +45,7 @@ use self::{
     log_file::{FILE_LEN, LogFile, Spare},
     pending::{Chunk, Pending},
 };
-use crate::{DataError, error::io_error, failure::Poison, rounds::Rounds, segment_file};
+use crate::{DataError, error::io_error, failure::Poison, segment_file};
 
 /// Appenders write out themselves once this many bytes wait.
 const PENDING_MAX: usize = 1 << 20;

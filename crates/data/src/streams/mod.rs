@@ -25,7 +25,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_env::durable::{Point, sync_dir, sync_file};
+use forebay_env::{
+    durable::{Point, sync_dir, sync_file},
+    rounds::Rounds,
+};
 use forebay_format::{FormatError, footer::RunEntry, record::StreamRun, stream::STREAM_HEAD_LEN};
 use forebay_types::{Ino, SegmentId, VolumeId};
 use parking_lot::{Mutex, RwLock};
@@ -37,7 +40,7 @@ use self::{
     stream_file::StreamFile,
     writer::Writer,
 };
-use crate::{DataError, SealedSegment, error::io_error, failure::Poison, rounds::Rounds, segment_file};
+use crate::{DataError, SealedSegment, error::io_error, failure::Poison, segment_file};
 
 pub(crate) const EXTENSION: &str = "seg";
 pub(crate) const PART_EXTENSION: &str = "part";

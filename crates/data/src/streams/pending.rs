@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
+use forebay_env::direct::{BLOCK, Blocks};
 use parking_lot::Mutex;
-
-use crate::blocks::{BLOCK, Blocks};
 
 /// An appender writes itself, and so waits for the disk, once so many bytes wait behind those that are being written.
 pub(super) const PENDING_MAX: usize = 2 << 20;

@@ -6,6 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
+use forebay_env::direct::{self, BLOCK};
 use forebay_format::{
     footer::RunEntry,
     stream::{self, STREAM_HEAD_LEN},
@@ -18,7 +19,7 @@ use super::{
     RecoveredStream, Shared,
     pending::{Chunk, Pending},
 };
-use crate::{DataError, SealedSegment, blocks::BLOCK, error::is_full, sealed::raw_bytes, segment_file};
+use crate::{DataError, SealedSegment, error::is_full, sealed::raw_bytes, segment_file};
 
 /// Space is reserved in such steps.
 const RESERVE: u64 = 8 << 20;
@@ -60,7 +61,7 @@ impl StreamFile {
     /// A new file in the staging directory.
     pub(super) fn create(segment: SegmentId, path: PathBuf) -> Result<StreamFile, DataError> {
         let file = segment_file::create(&path)?;
-        let direct = segment_file::open_direct(&path);
+        let direct = direct::open_direct(&path);
         let reserved = direct.is_some().then_some(0);
         let stream = StreamFile::new(segment, path, file);
         *stream.direct.lock() = direct;

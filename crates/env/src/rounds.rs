@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// See [`Rounds::join`].
+/// For threads that wait, of which one does the work. See [`Rounds::join`].
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub struct Rounds {
     state: Mutex<State>,
     /// A round has ended.
     ended: Condvar,
@@ -26,9 +26,9 @@ struct State {
     company: Company,
 }
 
-/// Who comes to a round. No I/O, no clock.
+/// Who comes to a round, for whoever leads them. No I/O, no clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Company {
+pub struct Company {
     /// Those who came since the last round began.
     here: u32,
     /// Those who are to be here before the next one begins.
@@ -38,18 +38,24 @@ struct Company {
 }
 
 impl Company {
+    /// One more is here, and waits for the next round.
+    pub fn come(&mut self) {
+        self.here = self.here.saturating_add(1);
+    }
+
     /// Until when a leader waits now, if it does.
-    fn wait(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn wait(&self) -> Option<Instant> {
         self.until.filter(|_| self.here < self.expected)
     }
 
     /// Begins a round with those who are here, and says how many these are.
-    fn set_off(&mut self) -> u32 {
+    pub fn set_off(&mut self) -> u32 {
         std::mem::take(&mut self.here)
     }
 
     /// A round with so many has lasted so long, and ended now.
-    fn back(&mut self, served: u32, lasted: Duration, now: Instant) {
+    pub fn back(&mut self, served: u32, lasted: Duration, now: Instant) {
         self.expected = self.here.saturating_add(served);
         // Who was alone, with nobody waiting, goes on alone.
         self.until = if self.expected > 1 { now.checked_add(lasted) } else { None };
@@ -59,7 +65,7 @@ impl Company {
 impl Rounds {
     /// Returns once `done` says so. Until then this thread either waits for the round that another one leads, or leads one itself by
     /// calling `lead`, which must make `done` true in the end for everybody who called before it began. No lock is held during `lead`.
-    pub(crate) fn join(&self, done: impl Fn() -> bool, lead: impl Fn()) {
+    pub fn join(&self, done: impl Fn() -> bool, lead: impl Fn()) {
         let mut state = self.state.lock();
         if done() {
             return;
@@ -88,7 +94,7 @@ impl Rounds {
     }
 
     /// The same for background work: it waits for nobody, and nobody waits for it.
-    pub(crate) fn join_apart(&self, done: impl Fn() -> bool, lead: impl Fn()) {
+    pub fn join_apart(&self, done: impl Fn() -> bool, lead: impl Fn()) {
         let mut state = self.state.lock();
         while !done() {
             if state.leading {
@@ -101,7 +107,7 @@ impl Rounds {
     }
 
     fn count(&self, state: &mut State) -> u64 {
-        state.company.here += 1;
+        state.company.come();
         if state.company.wait().is_none() {
             self.complete.notify_one();
         }
