@@ -1,5 +1,21 @@
 use std::fmt;
 
+/// A group: 16 random bytes, drawn when it was made.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupId(pub [u8; 16]);
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "G{:02x}{:02x}", self.0[0], self.0[1])
+    }
+}
+
 /// A member of a group: 16 random bytes, drawn when its directory was made. So it is the identity of a disk: a new disk is a new member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MemberId(pub [u8; 16]);
@@ -43,6 +59,7 @@ mod tests {
     #[test]
     fn a_member_is_written_in_hexadecimal() {
         assert_eq!(MemberId([0xab; 16]).to_string(), "ab".repeat(16));
+        assert_eq!(GroupId([0xcd; 16]).to_string(), "cd".repeat(16));
         assert_eq!(ViewEpoch(3).next(), ViewEpoch(4));
     }
 }

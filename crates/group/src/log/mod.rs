@@ -5,69 +5,19 @@
 //! which they were handed out, [`MemberLog::synced`] is told only what a sync covered, and no answer is given before the position in its
 //! [`Step`] is synced. Whether the member acts at all is [`Membership`](crate::Membership)'s to say, before anything is appended.
 
+mod kept;
 mod record;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use forebay_types::{Epoch, SegmentId};
 
 use crate::Verdict;
+pub use kept::{Kept, Piece};
 pub use record::{Append, Record};
-
-/// Bytes of a segment, as they were appended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    /// Where they are in the segment.
-    pub offset: u64,
-    /// How many.
-    pub len: u64,
-    /// CRC32C of them.
-    pub check: u32,
-    /// CRC32C of the segment up to their end.
-    pub running: u32,
-    /// The position of their record in the log.
-    pub position: u64,
-}
-
-/// A segment in the log.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Kept {
-    /// The highest epoch that was heard of.
-    pub epoch: Epoch,
-    /// What there is, without gaps.
-    pub pieces: Vec<Piece>,
-    /// Length and CRC32C, once it is sealed.
-    pub sealed: Option<(u64, u32)>,
-    /// Bytes of it in the log do not check: this copy counts for nothing.
-    pub damaged: bool,
-    /// The log has to be synced up to here before anything is said of it.
-    upto: u64,
-}
-
-impl Kept {
-    /// Where it ends.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.pieces.last().map_or(0, |piece| piece.offset + piece.len)
-    }
-
-    /// CRC32C of all of it.
-    #[must_use]
-    pub fn check(&self) -> u32 {
-        self.pieces.last().map_or(0, |piece| piece.running)
-    }
-
-    /// Where a prefix of this length ends among the pieces, and its CRC32C.
-    fn cut(&self, len: u64) -> Option<(usize, u32)> {
-        if len == 0 {
-            return Some((0, 0));
-        }
-        let at = self.pieces.iter().position(|piece| piece.offset + piece.len == len)?;
-        Some((at + 1, self.pieces[at].running))
-    }
-}
 
 /// Why a member refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -128,7 +78,7 @@ pub struct Offer {
     pub damaged: bool,
 }
 
-/// A member's log: which segments it has, and where.
+/// A member's log: which segments of a volume it has, and where. Several may share one log on a disk: [`MemberLog::begin_at`].
 #[derive(Clone, Debug, Default)]
 pub struct MemberLog {
     segments: BTreeMap<SegmentId, Kept>,
@@ -136,6 +86,10 @@ pub struct MemberLog {
     end: u64,
     /// Up to where all is on stable storage.
     synced: u64,
+    /// Bytes of all segments.
+    dirty: u64,
+    /// Records before this position were lost, and nobody knows of which segments; 0 where none were.
+    lost_before: u64,
 }
 
 impl MemberLog {
@@ -145,36 +99,60 @@ impl MemberLog {
         MemberLog::default()
     }
 
-    /// Takes in a record that was read at `position`, when a process begins. Records come in their order; one that makes no sense damages its segment.
+    /// Takes in a record that was read at `position`, when a process begins. Records come in their order; [`MemberLog::replayed`] follows the last one.
     pub fn replay(&mut self, position: u64, record: &Record) {
         self.end = position + record.size();
         self.synced = self.end;
         match record {
-            Record::Append(append) => {
-                let kept = self.segments.entry(append.segment).or_default();
-                kept.epoch = kept.epoch.max(append.epoch);
-                if append.offset == kept.end() && kept.sealed.is_none() {
-                    push(kept, append, position);
-                } else {
-                    kept.damaged = true;
-                }
-            }
+            Record::Append(append) => self.found(position, append, false),
             Record::Fence { segment, epoch } => {
                 let kept = self.segments.entry(*segment).or_default();
                 kept.epoch = kept.epoch.max(*epoch);
+                kept.said = Some(position);
             }
             Record::Seal { segment, epoch, len, check } => {
                 let kept = self.segments.entry(*segment).or_default();
                 kept.epoch = kept.epoch.max(*epoch);
-                seal(kept, *len, *check);
+                kept.said = Some(position);
+                kept.found_seal(*len, *check);
             }
             Record::Drop { segment } => drop(self.segments.remove(segment)),
         }
     }
 
+    /// Takes in bytes that were in the log before and had been appended anew, read at `position`: the later record counts.
+    pub fn replay_again(&mut self, position: u64, append: &Append) {
+        self.end = position + Record::Append(append.clone()).size();
+        self.synced = self.end;
+        self.found(position, append, true);
+    }
+
+    fn found(&mut self, position: u64, append: &Append, again: bool) {
+        let kept = self.segments.entry(append.segment).or_default();
+        kept.epoch = kept.epoch.max(append.epoch);
+        let len = append.bytes.len() as u64;
+        let piece = Piece { offset: append.offset, len, check: append.check, running: 0, position };
+        kept.found(piece, again);
+    }
+
+    /// All records were read. Segments that are not whole are damaged; where records before the position `lost_before` were lost of which nobody knows what they
+    /// were, so is each that may have had one: all that are not sealed and were not opened later, and those of which nothing is here.
+    pub fn replayed(&mut self, lost_before: u64) {
+        self.lost_before = self.lost_before.max(lost_before);
+        for kept in self.segments.values_mut() {
+            kept.judge(self.lost_before);
+        }
+        self.dirty = self.segments.values().map(Kept::end).sum();
+    }
+
     /// Says that bytes of a segment in the log do not check.
     pub fn damaged(&mut self, segment: SegmentId) {
         self.segments.entry(segment).or_default().damaged = true;
+    }
+
+    /// Says that the next record goes to this position: there are records of others before it, or none.
+    pub fn begin_at(&mut self, position: u64) {
+        self.end = self.end.max(position);
     }
 
     /// Says that the log is on stable storage up to here.
@@ -209,7 +187,7 @@ impl MemberLog {
     /// Bytes that may be wanted.
     #[must_use]
     pub fn dirty(&self) -> u64 {
-        self.segments.values().map(Kept::end).sum()
+        self.dirty
     }
 
     /// Segments that may be wanted, also empty ones.
@@ -231,11 +209,8 @@ impl MemberLog {
         let (end, upto) = (kept.end(), kept.upto);
         refuse(kept, append.epoch)?;
         if append.offset < end {
-            let same = |piece: &&Piece| {
-                (piece.offset, piece.len) == (append.offset, append.bytes.len() as u64)
-                    && piece.check == append.check
-            };
-            kept.pieces.iter().find(same).ok_or(LogError::Different)?;
+            let same = |piece: &&Piece| piece.len == append.bytes.len() as u64 && piece.check == append.check;
+            kept.piece(append.offset).filter(same).ok_or(LogError::Different)?;
             return Ok(Step { record: None, upto, end: append.end() });
         }
         if let Some((len, _)) = kept.sealed {
@@ -248,8 +223,9 @@ impl MemberLog {
         let position = self.write(&record);
         let kept = self.segments.entry(append.segment).or_default();
         kept.epoch = kept.epoch.max(append.epoch);
-        push(kept, append, position);
+        kept.push(append.offset, append.bytes.len() as u64, append.check, position);
         kept.upto = self.end;
+        self.dirty += append.bytes.len() as u64;
         Ok(Step { record: Some(record), upto: self.end, end: append.end() })
     }
 
@@ -263,12 +239,12 @@ impl MemberLog {
             return Err(LogError::Fenced(known));
         }
         let record = (known < epoch).then_some(Record::Fence { segment, epoch });
-        if let Some(record) = &record {
-            self.write(record);
-        }
-        let kept = self.segments.entry(segment).or_default();
-        if record.is_some() {
-            (kept.epoch, kept.upto) = (epoch, self.end);
+        let position = record.as_ref().map(|record| self.write(record));
+        // Of one that is not here there may have been something before records were lost.
+        let none = Kept { damaged: self.lost_before > 0, ..Kept::default() };
+        let kept = self.segments.entry(segment).or_insert(none);
+        if position.is_some() {
+            (kept.epoch, kept.upto, kept.said) = (epoch, self.end, position);
         }
         let fenced = Fenced { end: kept.end(), check: kept.check(), damaged: kept.damaged };
         Ok((Step { record, upto: kept.upto, end: kept.end() }, fenced))
@@ -296,10 +272,12 @@ impl MemberLog {
             return Err(LogError::Different);
         }
         let record = Record::Seal { segment, epoch, len, check };
-        self.write(&record);
+        let position = self.write(&record);
         let kept = self.segments.entry(segment).or_default();
-        (kept.epoch, kept.upto) = (epoch, self.end);
-        seal(kept, len, check);
+        (kept.epoch, kept.upto, kept.said) = (epoch, self.end, Some(position));
+        let before = kept.end();
+        kept.found_seal(len, check);
+        self.dirty -= before - kept.end();
         Ok(Step { record: Some(record), upto: self.end, end: len })
     }
 
@@ -308,6 +286,7 @@ impl MemberLog {
         match verdict {
             Verdict::Wanted => None,
             Verdict::SealedAt { epoch, len, check } => {
+                self.heal(segment, len, check);
                 self.seal(segment, epoch, len, check).ok().and_then(|step| step.record)
             }
             // Said before this copy was asked for.
@@ -318,8 +297,17 @@ impl MemberLog {
         }
     }
 
+    /// What was taken for damaged, since nobody knew what was missing, is whole if it is what the owner says.
+    fn heal(&mut self, segment: SegmentId, len: u64, check: u32) {
+        if let Some(kept) = self.segments.get_mut(&segment)
+            && kept.cut(len).is_some_and(|(_, found)| found == check)
+        {
+            kept.damaged = false;
+        }
+    }
+
     fn forget(&mut self, segment: SegmentId) -> Option<Record> {
-        self.segments.remove(&segment)?;
+        self.dirty -= self.segments.remove(&segment)?.end();
         let record = Record::Drop { segment };
         self.write(&record);
         Some(record)
@@ -331,8 +319,63 @@ impl MemberLog {
         let Some(kept) = self.segments.get(&segment).filter(|kept| !kept.damaged && kept.end() >= to) else {
             return Vec::new();
         };
-        let inside = |piece: &&Piece| piece.offset < to && piece.offset + piece.len > from;
-        kept.pieces.iter().filter(inside).copied().collect()
+        let first = kept.pieces.partition_point(|piece| piece.end() <= from);
+        kept.pieces[first..].iter().take_while(|piece| piece.offset < to).copied().collect()
+    }
+
+    /// Bytes of a segment could not be read back, or do not check: it ends before them, and counts for nothing.
+    pub fn unreadable(&mut self, segment: SegmentId, offset: u64) {
+        if let Some(kept) = self.segments.get_mut(&segment) {
+            kept.damaged = true;
+            let before = kept.end();
+            let left = kept.pieces.partition_point(|piece| piece.end() <= offset);
+            kept.pieces.truncate(left);
+            self.dirty -= before - kept.end();
+        }
+    }
+
+    /// The position of the first record that is still needed. `None` where none is.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.segments.values().filter_map(Kept::oldest).min()
+    }
+
+    /// Segments for which a record before `position` is needed.
+    #[must_use]
+    pub fn needing(&self, position: u64) -> Vec<SegmentId> {
+        let needs = |kept: &Kept| kept.oldest().is_some_and(|oldest| oldest < position);
+        self.segments.iter().filter(|(_, kept)| needs(kept)).map(|(segment, _)| *segment).collect()
+    }
+
+    /// Bytes of a segment are appended anew, with the record that is returned, so that the one that has them now is needed no more. `None` where the segment
+    /// has no bytes at this offset from that record any more.
+    pub fn again(&mut self, segment: SegmentId, piece: &Piece, bytes: Bytes) -> Option<Record> {
+        let kept = self.segments.get(&segment)?;
+        kept.piece(piece.offset).filter(|known| *known == piece)?;
+        let epoch = kept.epoch;
+        let record =
+            Record::Append(Append { segment, epoch, offset: piece.offset, check: piece.check, bytes });
+        let position = self.write(&record);
+        let kept = self.segments.get_mut(&segment)?;
+        let at = kept.pieces.binary_search_by_key(&piece.offset, |known| known.offset).ok()?;
+        kept.pieces[at].position = position;
+        kept.upto = self.end;
+        Some(record)
+    }
+
+    /// What is known of a segment beside its bytes is said anew, where it is said before `position`.
+    pub fn say_again(&mut self, segment: SegmentId, position: u64) -> Option<Record> {
+        let kept = self.segments.get(&segment)?;
+        kept.said.filter(|said| *said < position)?;
+        let epoch = kept.epoch;
+        let record = match kept.sealed {
+            Some((len, check)) => Record::Seal { segment, epoch, len, check },
+            None => Record::Fence { segment, epoch },
+        };
+        let said = self.write(&record);
+        let kept = self.segments.get_mut(&segment)?;
+        (kept.said, kept.upto) = (Some(said), self.end);
+        Some(record)
     }
 
     /// What it has: to be told to the owner.
@@ -361,18 +404,4 @@ fn refuse(kept: &Kept, epoch: Epoch) -> Result<(), LogError> {
         return Err(LogError::Fenced(kept.epoch));
     }
     if kept.damaged { Err(LogError::Damaged) } else { Ok(()) }
-}
-
-fn push(kept: &mut Kept, append: &Append, position: u64) {
-    let running = crc32c::crc32c_append(kept.check(), &append.bytes);
-    let len = append.bytes.len() as u64;
-    kept.pieces.push(Piece { offset: append.offset, len, check: append.check, running, position });
-}
-
-fn seal(kept: &mut Kept, len: u64, check: u32) {
-    match kept.cut(len) {
-        Some((pieces, found)) if found == check => kept.pieces.truncate(pieces),
-        _ => kept.damaged = true,
-    }
-    kept.sealed = Some((len, check));
 }

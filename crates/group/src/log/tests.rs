@@ -32,6 +32,7 @@ impl Disk {
         for (position, record) in &self.1 {
             log.replay(*position, record);
         }
+        log.replayed(0);
         log
     }
 }
@@ -131,13 +132,86 @@ fn a_log_that_is_read_again_is_the_same() {
     for (position, record) in &disk.1[..2] {
         torn.replay(*position, record);
     }
+    torn.replayed(0);
     assert_eq!(torn.kept(S).unwrap().end(), 5);
     // A record is missing in the middle: that segment counts for nothing, others do.
     let mut gap = MemberLog::new();
     for (position, record) in disk.1.iter().skip(1) {
         gap.replay(*position, record);
     }
+    gap.replayed(0);
     assert!(gap.kept(S).unwrap().damaged);
     assert!(gap.places(S, 0, 1).is_empty() && gap.append(&append(0, b"abc", 1)) == Err(LogError::Damaged));
     assert!(!gap.kept(SegmentId(9)).unwrap().damaged);
+}
+
+/// Bytes move from the front of the log to its end, in whatever order, and the front goes.
+#[test]
+fn bytes_that_were_appended_anew_are_those_of_their_segment() {
+    let mut disk = Disk::default();
+    for (offset, bytes) in [(0, &b"abc"[..]), (3, b"de"), (5, b"f")] {
+        disk.append(&append(offset, bytes, 1)).unwrap();
+    }
+    let check = crc32c::crc32c(b"abcde");
+    let step = disk.0.seal(S, Epoch(1), 5, check).unwrap();
+    disk.note(step.record);
+    let (begin, first) = (disk.0.end(), disk.0.kept(S).unwrap().pieces[0]);
+    assert_eq!((disk.0.oldest(), disk.0.needing(first.position + 1)), (Some(0), vec![S]));
+    let mut moved = disk.0.again(S, &first, Bytes::from_static(b"abc"));
+    let (again, _) = (disk.0.end(), moved.take().map(|record| disk.1.push((begin, record))));
+    assert_eq!(disk.0.again(S, &first, Bytes::from_static(b"abc")), None, "it is not there any more");
+    assert_eq!(disk.0.say_again(S, 1), None);
+    assert!(disk.0.say_again(S, begin).is_some_and(|record| matches!(record, Record::Seal { .. })));
+    assert_eq!(disk.0.oldest(), Some(disk.1[1].0), "the second piece");
+    let mut log = MemberLog::new();
+    for (position, record) in &disk.1[1..] {
+        match record {
+            Record::Append(append) if *position == begin => log.replay_again(*position, append),
+            record => log.replay(*position, record),
+        }
+    }
+    log.replayed(0);
+    assert!(again > begin && !log.kept(S).unwrap().damaged);
+    assert_eq!((log.offers(), log.dirty()), (disk.0.offers(), 5));
+    assert_eq!(log.places(S, 0, 5), disk.0.places(S, 0, 5));
+}
+
+/// Records are gone, and nobody knows of which segments.
+#[test]
+fn a_log_that_lost_records_vouches_for_nothing_that_may_have_been_among_them() {
+    let mut disk = Disk::default();
+    let of = |segment| Append { segment, ..append(0, b"abc", 1) };
+    let (sealed, open, later, unknown) = (SegmentId(1), SegmentId(2), SegmentId(3), SegmentId(4));
+    disk.append(&of(sealed)).unwrap();
+    let step = disk.0.seal(sealed, Epoch(1), 3, crc32c::crc32c(b"abc")).unwrap();
+    disk.note(step.record);
+    disk.append(&of(open)).unwrap();
+    let lost_before = disk.0.end();
+    disk.append(&of(later)).unwrap();
+    let mut log = MemberLog::new();
+    for (position, record) in &disk.1 {
+        log.replay(*position, record);
+    }
+    log.replayed(lost_before);
+    let damaged = |log: &MemberLog, segment| log.kept(segment).unwrap().damaged;
+    assert!(!damaged(&log, sealed) && damaged(&log, open) && !damaged(&log, later));
+    assert!(log.fence(unknown, Epoch(2)).unwrap().1.damaged, "it may have been here");
+    let check = crc32c::crc32c(b"abc");
+    assert_eq!(log.judged(open, Verdict::SealedAt { epoch: Epoch(1), len: 3, check: 1 }), None);
+    assert!(
+        log.judged(open, Verdict::SealedAt { epoch: Epoch(1), len: 3, check }).is_some(),
+        "nothing is missing"
+    );
+    assert!(!damaged(&log, open));
+    let fresh = SegmentId(5);
+    assert!(log.append(&of(fresh)).is_ok() && !damaged(&log, fresh));
+}
+
+#[test]
+fn what_cannot_be_read_back_is_given_up() {
+    let mut log = MemberLog::new();
+    log.append(&append(0, b"abc", 1)).unwrap();
+    log.append(&append(3, b"de", 1)).unwrap();
+    log.unreadable(S, 3);
+    assert_eq!((log.dirty(), log.kept(S).unwrap().end(), log.kept(S).unwrap().damaged), (3, 3, true));
 }

@@ -93,6 +93,7 @@ impl Member {
         for (position, record) in &disk.records {
             log.replay(*position, record);
         }
+        log.replayed(0);
         let entry = Entry {
             incarnation: incarnation(at, life, 0),
             address: at.to_string(),
