@@ -28,6 +28,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("owner", 4),
     ("server", 5),
     ("client", 5),
+    ("proxy", 6),
     ("mount", 6),
     ("cli", 7),
 ];

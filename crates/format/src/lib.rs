@@ -2,13 +2,14 @@
 //!
 //! Guarantees: what was encoded decodes to the same value; any other bytes decode to an error, never to a panic and never to an allocation
 //! larger than the input justifies. Keys are big-endian, so that their byte order is the order that scans rely on; numbers in values are
-//! LEB128 unless said otherwise. `docs/design/metadata.md`, `data.md` and `journal.md` are the specification; every structure that
+//! LEB128 unless said otherwise. `docs/design/metadata.md`, `data.md`, `journal.md` and `proxy-group.md` are the specification; every structure that
 //! stands alone carries magic, version and checksum.
 
 mod cipher;
 mod codec;
 pub mod footer;
 pub mod key;
+pub mod member_log;
 pub mod moving_row;
 pub mod record;
 pub mod row;

@@ -28,11 +28,25 @@ pub enum Kind {
     Overview = 19,
     /// [`crate::MigrateRequest`], answered by [`crate::MigrateStatus`].
     Migrate = 20,
+    /// [`crate::group::Vouch`], answered by [`crate::group::Vouched`].
+    Vouch = 28,
+    /// [`crate::group::Greet`], answered by [`crate::group::Greeted`].
+    Greet = 32,
+    /// [`crate::group::Appends`] and bulk, answered by [`crate::group::Taken`].
+    Append = 33,
+    /// [`crate::group::Seal`], answered by [`crate::group::Taken`].
+    Seal = 34,
+    /// [`crate::group::Fence`], answered by [`crate::group::FenceAnswer`]. Also from server to member.
+    Fence = 35,
+    /// [`crate::group::ReadBack`], answered by [`crate::group::ReadBackAnswer`] and bulk. Also from server to member.
+    ReadBack = 36,
+    /// [`crate::group::Copied`] and bulk, answered by [`crate::group::Taken`].
+    Copy = 40,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -45,6 +59,13 @@ impl Kind {
         Kind::Status,
         Kind::Overview,
         Kind::Migrate,
+        Kind::Vouch,
+        Kind::Greet,
+        Kind::Append,
+        Kind::Seal,
+        Kind::Fence,
+        Kind::ReadBack,
+        Kind::Copy,
     ];
 
     /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.

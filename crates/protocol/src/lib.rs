@@ -1,4 +1,4 @@
-//! What clients and metadata servers of a shared volume say to each other, and its bytes.
+//! What clients, metadata servers and proxies of a shared volume say to each other, and its bytes.
 //!
 //! Guarantees: what is decoded is what was encoded; bytes that are no message are an error that takes no more memory than they have themselves.
 //! Relies on the frames below for whole messages (`docs/design/wire.md`). The messages are listed in `docs/design/messages.md`.
@@ -8,6 +8,7 @@ mod ahead;
 mod answer;
 mod commit;
 mod foreign;
+pub mod group;
 mod kind;
 mod operation;
 mod refusal;

@@ -290,3 +290,28 @@ fn a_raw_run_and_a_sealed_one() {
         assert!(run::verify(&bytes, about.form, 7, about.check).is_ok());
     }
 }
+
+#[test]
+fn the_log_of_a_member() {
+    use forebay_format::member_log::{FileHead, RecordKind};
+
+    use crate::member_log::{decoded, encoded, file_head, record_head};
+
+    // All that is not zero.
+    let head = file_head().encode();
+    let mut stored = pinned("member-log-file-head", &head[..96]);
+    stored.resize(head.len(), 0);
+    assert_eq!(FileHead::decode(&stored), Ok(file_head()));
+    for (name, kind) in [
+        ("append", RecordKind::Append),
+        ("fence", RecordKind::Fence),
+        ("seal", RecordKind::Seal),
+        ("drop", RecordKind::Drop),
+        ("view", RecordKind::View),
+        ("lost", RecordKind::Lost),
+        ("again", RecordKind::Again),
+    ] {
+        let stored = pinned(&format!("member-log-{name}"), &encoded(&record_head(kind)));
+        assert_eq!(decoded(&stored), Some(record_head(kind)), "{name}");
+    }
+}

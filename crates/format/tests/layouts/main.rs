@@ -5,6 +5,7 @@
 mod damage;
 mod fixtures;
 mod keys;
+mod member_log;
 mod records;
 mod rows;
 mod runs;

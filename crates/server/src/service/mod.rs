@@ -7,6 +7,7 @@ mod ask;
 mod gate;
 mod hello;
 mod refuse;
+mod vouch;
 
 use std::{fmt, sync::Arc};
 
@@ -105,6 +106,10 @@ impl Service {
             Kind::Status => admin::status(&self.cluster, peer).map(|status| status.encode()),
             Kind::Overview => admin::overview(&self.cluster, peer).map(|overview| overview.encode()),
             Kind::Migrate => migration::migrate(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
+            Kind::Vouch => self.vouch(peer, &decode(body)?).map(|vouched| vouched.encode()),
+            Kind::Greet | Kind::Append | Kind::Seal | Kind::Fence | Kind::ReadBack | Kind::Copy => {
+                Err(WireRefusal::new(Code::UNSUPPORTED, "to be asked of a member of a proxy group").into())
+            }
             Kind::Hello | Kind::Ask | Kind::Renew | Kind::Push => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "not to be waited for").into())
             }
