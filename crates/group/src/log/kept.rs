@@ -38,7 +38,7 @@ pub struct Kept {
     pub damaged: bool,
     /// The log has to be synced up to here before anything is said of it.
     pub(super) upto: u64,
-    /// The position of the record that says its epoch or its seal last, where one does beside its bytes.
+    /// The position of the first record that is needed to know its epoch and its seal, where it is not its bytes that say so.
     pub(super) said: Option<u64>,
     /// The position at which its first bytes were taken in, where it is known that there were none before.
     pub(super) opened: Option<u64>,
@@ -91,6 +91,11 @@ impl Kept {
             self.opened = Some(position);
         }
         self.pieces.push(Piece { offset, len, check, running, position });
+    }
+
+    /// A record at this position says the epoch. A seal before it is still needed.
+    pub(super) fn fenced_at(&mut self, position: u64) {
+        self.said = self.said.filter(|_| self.sealed.is_some()).or(Some(position));
     }
 
     /// Takes in bytes that were read from the log, wherever they belong. `again`: they were in the log before.

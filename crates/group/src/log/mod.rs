@@ -108,7 +108,7 @@ impl MemberLog {
             Record::Fence { segment, epoch } => {
                 let kept = self.segments.entry(*segment).or_default();
                 kept.epoch = kept.epoch.max(*epoch);
-                kept.said = Some(position);
+                kept.fenced_at(position);
             }
             Record::Seal { segment, epoch, len, check } => {
                 let kept = self.segments.entry(*segment).or_default();
@@ -152,7 +152,7 @@ impl MemberLog {
 
     /// Says that the next record goes to this position: there are records of others before it, or none.
     pub fn begin_at(&mut self, position: u64) {
-        self.end = self.end.max(position);
+        self.end = position;
     }
 
     /// Says that the log is on stable storage up to here.
@@ -243,8 +243,9 @@ impl MemberLog {
         // Of one that is not here there may have been something before records were lost.
         let none = Kept { damaged: self.lost_before > 0, ..Kept::default() };
         let kept = self.segments.entry(segment).or_insert(none);
-        if position.is_some() {
-            (kept.epoch, kept.upto, kept.said) = (epoch, self.end, position);
+        if let Some(position) = position {
+            (kept.epoch, kept.upto) = (epoch, self.end);
+            kept.fenced_at(position);
         }
         let fenced = Fenced { end: kept.end(), check: kept.check(), damaged: kept.damaged };
         Ok((Step { record, upto: kept.upto, end: kept.end() }, fenced))

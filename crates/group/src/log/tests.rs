@@ -215,3 +215,16 @@ fn what_cannot_be_read_back_is_given_up() {
     log.unreadable(S, 3);
     assert_eq!((log.dirty(), log.kept(S).unwrap().end(), log.kept(S).unwrap().damaged), (3, 3, true));
 }
+
+/// The record of a seal is needed, whatever is said of the segment later.
+#[test]
+fn a_fence_does_not_stand_for_a_seal() {
+    let mut log = MemberLog::new();
+    log.seal(S, Epoch(1), 0, 0).unwrap();
+    log.fence(S, Epoch(2)).unwrap();
+    assert_eq!((log.oldest(), log.needing(1)), (Some(0), vec![S]));
+    let position = log.end();
+    let again = log.say_again(S, 1);
+    assert_eq!(again, Some(Record::Seal { segment: S, epoch: Epoch(2), len: 0, check: 0 }));
+    assert_eq!(log.oldest(), Some(position));
+}
