@@ -24,8 +24,13 @@ impl Behind {
 }
 
 /// Looks for whole records behind `position`, at each place where one may begin. What a record has in its bytes is none.
-pub(super) fn find_behind(file: &dyn DiskFile, head: &FileHead, position: u64, limit: u64) -> Behind {
-    let mut window = Window::new(file, FILE_HEAD_LEN as u64);
+pub(super) fn find_behind(
+    (file, len): (&dyn DiskFile, u64),
+    head: &FileHead,
+    position: u64,
+    limit: u64,
+) -> Behind {
+    let mut window = Window::new(file, len);
     let mut behind = Behind::default();
     let mut at = position + RECORD_HEAD_LEN as u64;
     while at + RECORD_HEAD_LEN as u64 <= limit {

@@ -183,10 +183,10 @@ impl Log {
             return Err(PutError::Behind);
         }
         let record = Record::Append(append.clone());
-        let place = state.place(record.size(), Urgency::Normal, options).inspect_err(|_| {
-            // There may be room by now for the next file.
-            self.shared.work.notify_one();
-        })?;
+        let place = state.place(record.size(), Urgency::Normal, options);
+        // A file may have begun, whatever becomes of this; or there may be room by now for the next one.
+        self.shared.work.notify_one();
+        let place = place?;
         let log = state.volume(volume);
         log.begin_at(place);
         let step = log.append(append)?;
@@ -237,9 +237,21 @@ impl Log {
     /// Takes in what the owner says of a copy. Whether it was given up.
     ///
     /// # Errors
-    /// [`PutError::Failed`], [`PutError::Full`]: where there is no room even for this, the copy is offered again later.
+    /// [`PutError::Failed`]. [`PutError::Full`] for a copy that is to be cut: it is offered again later.
     pub fn judged(&self, volume: VolumeId, segment: SegmentId, verdict: Verdict) -> Result<bool, PutError> {
-        let mut state = self.bare(volume)?;
+        let mut state = match self.bare(volume) {
+            // A drop needs no record: without one, the copy comes back with the next process, and is offered again.
+            Err(PutError::Full)
+                if matches!(verdict, Verdict::Clean | Verdict::Gone | Verdict::Unwanted(_)) =>
+            {
+                let mut state = self.shared.state.lock();
+                let dropped = state.volume(volume).judged(segment, verdict).is_some();
+                state.dropped |= dropped;
+                self.shared.work.notify_one();
+                return Ok(dropped);
+            }
+            state => state?,
+        };
         let record = state.volume(volume).judged(segment, verdict);
         let dropped = matches!(record, Some(Record::Drop { .. }));
         self.write(state, volume, record.as_ref());
@@ -264,8 +276,9 @@ impl Log {
     /// The state, with a place for a record without bytes of a volume.
     fn bare(&self, volume: VolumeId) -> Result<MutexGuard<'_, State>, PutError> {
         let mut state = self.shared.state.lock();
-        let place = state.place(BARE, Urgency::Reclaim, &self.shared.options)?;
-        state.volume(volume).begin_at(place);
+        let place = state.place(BARE, Urgency::Reclaim, &self.shared.options);
+        self.shared.work.notify_one();
+        state.volume(volume).begin_at(place?);
         Ok(state)
     }
 

@@ -163,7 +163,7 @@ fn head(
 
 /// Whether nothing was ever written to a file, as far as can be told.
 fn is_blank(file: &dyn DiskFile, len: u64) -> bool {
-    let mut window = Window::new(file, 0);
+    let mut window = Window::new(file, len);
     let mut blocks = (0..len).step_by(BLOCK as usize);
     blocks.all(|at| window.get(at, BLOCK as usize).iter().all(|byte| *byte == 0))
 }
@@ -196,7 +196,7 @@ fn read_file(
     let capacity = head.first + listed.len.saturating_sub(FILE_HEAD_LEN as u64);
     let limit = next.unwrap_or(capacity);
     let mut reading =
-        Reading { head, file, window: Window::new(file, FILE_HEAD_LEN as u64), behind: None, limit };
+        Reading { head, file, len: listed.len, window: Window::new(file, listed.len), behind: None, limit };
     let mut position = head.first;
     while position < limit {
         match reading.at(position) {
@@ -239,6 +239,7 @@ enum Here {
 struct Reading<'a> {
     head: &'a FileHead,
     file: &'a dyn DiskFile,
+    len: u64,
     window: Window<'a>,
     /// Whole records behind the first place where there was none.
     behind: Option<Behind>,
@@ -271,8 +272,8 @@ impl Reading<'_> {
     }
 
     fn behind(&mut self, position: u64) -> &Behind {
-        let (file, head, limit) = (self.file, self.head, self.limit);
-        self.behind.get_or_insert_with(|| find_behind(file, head, position, limit))
+        let (file, len, head, limit) = (self.file, self.len, self.head, self.limit);
+        self.behind.get_or_insert_with(|| find_behind((file, len), head, position, limit))
     }
 
     /// Whether a later record says that what was here was on stable storage.

@@ -8,20 +8,23 @@ const BLOCK: usize = 4096;
 /// A file, read from its front to its end. What the disk refuses is read as bytes that nobody wrote.
 pub(super) struct Window<'a> {
     file: &'a dyn DiskFile,
+    /// Where the file ends.
+    end: u64,
     at: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    pub(super) fn new(file: &'a dyn DiskFile, at: u64) -> Window<'a> {
-        Window { file, at, bytes: Vec::new() }
+    pub(super) fn new(file: &'a dyn DiskFile, end: u64) -> Window<'a> {
+        Window { file, end, at: 0, bytes: Vec::new() }
     }
 
     /// So many bytes at an offset: zeros behind the end of the file.
     pub(super) fn get(&mut self, offset: u64, len: usize) -> &[u8] {
         let end = self.at + self.bytes.len() as u64;
         if offset < self.at || offset + len as u64 > end {
-            self.fill(offset, len.max(WINDOW));
+            let ahead = WINDOW.min(usize::try_from(self.end.saturating_sub(offset)).unwrap_or(WINDOW));
+            self.fill(offset, len.max(ahead));
         }
         let from = (offset - self.at) as usize;
         &self.bytes[from..from + len]

@@ -48,8 +48,6 @@ struct Inner {
     fail_write: Option<u32>,
     fail_sync: Option<u32>,
     dead: bool,
-    writes: u64,
-    syncs: u64,
     full_writes: bool,
     unreadable: Vec<(u64, usize)>,
 }
@@ -138,10 +136,6 @@ impl MemoryDisk {
     /// Space that was promised is not there: writes fail for it.
     pub fn fill(&self, full: bool) {
         self.0.lock().full_writes = full;
-    }
-
-    pub fn syncs(&self) -> u64 {
-        self.0.lock().syncs
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -252,7 +246,6 @@ impl DiskFile for MemoryFile {
         self.with(|inner, id| {
             assert!(offset.is_multiple_of(BLOCK as u64) && blocks.len().is_multiple_of(BLOCK));
             assert!(blocks.as_ptr().addr().is_multiple_of(BLOCK), "direct I/O needs aligned memory");
-            inner.writes += 1;
             if inner.full_writes {
                 return Err(full());
             }
@@ -296,7 +289,6 @@ impl DiskFile for MemoryFile {
 
     fn sync(&self) -> io::Result<()> {
         self.with(|inner, id| {
-            inner.syncs += 1;
             if counted(&mut inner.fail_sync) {
                 return Err(eio());
             }

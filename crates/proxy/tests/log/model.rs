@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_group::Verdict;
 use forebay_proxy::log::{Log, LogOptions, PutError};
 use forebay_types::{Epoch, SegmentId, VolumeId};
-use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     disk::MemoryDisk,
@@ -175,7 +175,11 @@ impl World {
             let sealed = kept.sealed.map(|(len, _)| len);
             assert!(kept.end() >= durable.min(sealed.unwrap_or(durable)), "{segment} ends at {}", kept.end());
             assert!(kept.epoch.0 >= durable_epoch && kept.epoch.0 <= expected.epoch.max(1));
-            assert!(durable_seal.is_none() || sealed.is_some_and(|len| len <= durable_seal.unwrap()));
+            assert!(
+                durable_seal.is_none() || sealed.is_some_and(|len| len <= durable_seal.unwrap()),
+                "{segment} {kept:?} {:?}",
+                (&expected.ends, expected.epoch, expected.sealed, expected.durable)
+            );
             let bytes = self.log.read(*volume, *segment, 0, kept.end()).unwrap().0;
             let all = expected.bytes.len().min(bytes.len());
             assert!(expected.bytes[..all] == bytes[..all], "{segment} has other bytes");

@@ -35,7 +35,8 @@ pub fn may(_: bool) -> Result<(), NotActing> {
 }
 
 pub fn bytes(seed: u64, len: usize) -> Bytes {
-    (0..len).map(|at| (seed as usize * 31 + at * 7 + at / 251) as u8).collect::<Vec<_>>().into()
+    let seed = seed as u8 as usize;
+    (0..len).map(|at| (seed * 31 + at * 7 + at / 251) as u8).collect::<Vec<_>>().into()
 }
 
 pub fn append_of(segment: SegmentId, epoch: u64, offset: u64, bytes: &Bytes) -> Append {
