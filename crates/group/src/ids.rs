@@ -36,10 +36,6 @@ impl fmt::Debug for MemberId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Incarnation(pub [u8; 16]);
 
-/// A group: 16 random bytes, drawn when it was made.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct GroupId(pub [u8; 16]);
-
 /// Which view of a group: raised by each change, never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ViewEpoch(pub u64);

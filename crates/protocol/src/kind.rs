@@ -36,9 +36,9 @@ pub enum Kind {
     Append = 33,
     /// [`crate::group::Seal`], answered by [`crate::group::Taken`].
     Seal = 34,
-    /// [`crate::group::Fence`], answered by [`crate::group::FenceAnswer`]. Also from server to member.
+    /// [`crate::group::Fence`], answered by [`crate::group::FenceAnswer`].
     Fence = 35,
-    /// [`crate::group::ReadBack`], answered by [`crate::group::ReadBackAnswer`] and bulk. Also from server to member.
+    /// [`crate::group::ReadBack`], answered by [`crate::group::ReadBackAnswer`] and bulk.
     ReadBack = 36,
     /// [`crate::group::Copied`] and bulk, answered by [`crate::group::Taken`].
     Copy = 40,

@@ -2,14 +2,13 @@
 
 mod write_back;
 
-use forebay_group::{GroupId, Incarnation, Lane, MemberId, ViewEpoch};
+use forebay_group::{Incarnation, ViewEpoch};
 
-use crate::word::{choice, number};
+use crate::word::number;
 
 pub use write_back::{
     AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
     SegmentAnswer, SegmentRefusal, Taken, Vouch, Vouched,
 };
 
-number!(GroupId, MemberId, Incarnation, ViewEpoch);
-choice!(Lane { 1 => Data, 2 => Journal });
+number!(Incarnation, ViewEpoch);
