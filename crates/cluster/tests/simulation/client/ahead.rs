@@ -178,9 +178,10 @@ impl Ahead {
 
     /// Something was answered that may have been by what is not told yet. Returns whether so.
     pub fn saw(&mut self, at: usize, op: Op, inos: &[Ino]) -> bool {
-        let concerned = self.queue.until(inos) != 0;
-        match self.queue.items.back_mut().filter(|_| concerned) {
-            Some(last) => last.seen.push((at, op)),
+        // What is told after that has nothing to do with it: the bytes of a file may be at the owner before.
+        let last = self.queue.until(inos);
+        match self.queue.items.iter_mut().find(|item| item.number == last) {
+            Some(item) => item.seen.push((at, op)),
             None => return false,
         }
         true
