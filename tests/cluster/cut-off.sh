@@ -4,19 +4,31 @@
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
 
-# hold NAME: a process that has a lock and a file with bytes that nobody synced, on the first mount, until $SCRATCH/NAME.go is there; then it syncs, and says
-# what came of it in $SCRATCH/NAME.said. The shell itself has nothing open there: what it starts would close it, and wait for the mount.
+# hold NAME: a process that has a lock and a file with bytes that nobody synced, on the first mount, until $SCRATCH/NAME.go is there; then it says in
+# $SCRATCH/NAME.locked what it may do with what it has locked, before and after it gives the lock up, syncs, and says what came of that in $SCRATCH/NAME.said. The shell itself has nothing open there: what it starts would close it, and wait for the mount.
 hold() {
   python3 - "$SCRATCH/one/$1-locked" "$SCRATCH/one/$1-kept" "$SCRATCH/$1" >"$SCRATCH/$1.log" 2>&1 <<'PYTHON' &
 import fcntl, os, sys, time
 locked, kept, name = sys.argv[1:]
 lock = os.open(locked, os.O_CREAT | os.O_RDWR)
+os.write(lock, b"mine")
+os.fsync(lock)
 fcntl.flock(lock, fcntl.LOCK_EX)
 file = os.open(kept, os.O_CREAT | os.O_WRONLY)
 os.write(file, b"back")
 open(name + ".holds", "w").close()
 while not os.path.exists(name + ".go"):
     time.sleep(0.05)
+def told(what):
+    try:
+        what()
+        return "done"
+    except OSError as error:
+        return str(error.errno)
+under = [lambda: os.pread(lock, 10, 0), lambda: os.pwrite(lock, b"old", 0), lambda: os.ftruncate(lock, 1),
+         lambda: os.posix_fallocate(lock, 0, 100), lambda: fcntl.flock(lock, fcntl.LOCK_SH)]
+with open(name + ".locked", "w") as out:
+    out.write(" ".join([told(what) for what in under + [lambda: fcntl.flock(lock, fcntl.LOCK_UN)] + under[:1]]))
 try:
     os.fsync(file)
     said = "synced"
@@ -45,7 +57,7 @@ kill -STOP "$daemon"
 echo after >"$SCRATCH/two/file"
 [ "$(cat "$SCRATCH/two/file")" = after ]
 mv "$SCRATCH/two/file" "$SCRATCH/two/moved"
-timeout 60 flock -x "$SCRATCH/two/first-locked" true || fail "the lock of a client that is not heard of was not released"
+timeout 60 flock -x "$SCRATCH/two/first-locked" sh -c "echo theirs >'$SCRATCH/two/first-locked'" || fail "the lock of a client that is not heard of was not released"
 # What the stopped client's kernel still answers from memory is nothing that has changed since: it asks its daemon, which does not answer.
 cat "$SCRATCH/one/file" >"$SCRATCH/stale" 2>/dev/null &
 reader=$!
@@ -64,6 +76,9 @@ case $(cat "$SCRATCH/first.said") in
   5) ;;
   *) fail "fsync failed in another way: $(cat "$SCRATCH/first.said")" ;;
 esac
+# And the lock is lost: nothing that was meant to be under it is done to what others have had since.
+[ "$(cat "$SCRATCH/first.locked")" = "5 5 5 5 5 done done" ] || fail "with a lock that it has lost: $(cat "$SCRATCH/first.locked")"
+[ "$(cat "$SCRATCH/two/first-locked")" = theirs ] || fail "what was locked elsewhere was changed: $(cat "$SCRATCH/two/first-locked")"
 echo again >"$SCRATCH/one/again"
 [ "$(cat "$SCRATCH/two/again")" = again ]
 

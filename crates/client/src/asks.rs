@@ -11,6 +11,17 @@ pub trait Asks: Send + Sync {
     /// [`ClientError`]. [`forebay_protocol::Answer::Failed`] is no error here.
     fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError>;
 
+    /// As [`Asks::ask`], in the session `held` and in no later one, if one is given: a lock is held in it.
+    ///
+    /// # Errors
+    /// As there; [`ClientError::SessionEnded`] where that session is over.
+    fn ask_while(&self, held: Option<u64>, operation: Operation) -> Result<Response, ClientError> {
+        match held {
+            None => self.ask(operation, None),
+            Some(session) => self.ask_in(session, operation, None),
+        }
+    }
+
     /// Which session is the present one, counted from 1: what was kept back or numbered in an earlier one must not be told in it.
     fn session(&self) -> u64;
 

@@ -10,7 +10,7 @@ use forebay_fuse::{
     },
 };
 use forebay_types::{FileKind, limits::NAME_MAX};
-use forebay_vfs::{LockKeeper, ReadPiece, RenameMode, SetXattr, VfsError, Whence, Wish};
+use forebay_vfs::{Asked, LockKeeper, ReadPiece, RenameMode, SetXattr, Through, VfsError, Whence, Wish};
 
 use crate::{
     callers::{has_no_atime, open_args},
@@ -197,8 +197,9 @@ impl Filesystem for VolumeFs {
     fn read(&self, _req: &Request, number: u64, args: &Read, out: &mut ReadBuffer) -> Result<()> {
         let since = self.moment();
         let no_atime = has_no_atime(args.flags);
+        let through = Through { fh: args.fh, lock_owner: args.lock_owner };
         let pieces = self.vfs.read(ino(number), args.offset, args.size, no_atime);
-        for piece in self.done("read", number, pieces)? {
+        for piece in self.done("read", number, self.still_held(number, through, pieces))? {
             match piece {
                 ReadPiece::Bytes(bytes) => out.push(bytes),
                 ReadPiece::Zeros(count) => out.push_zeros(count),
@@ -210,7 +211,10 @@ impl Filesystem for VolumeFs {
 
     fn write(&self, req: &Request, number: u64, args: &Write, data: &[u8]) -> Result<u32> {
         let kill = self.kill(req, number, args.write_flags.contains(WriteFlags::KILL_SUIDGID));
-        let written = self.vfs.write_at(ino(number), Self::write_at(args), data, kill);
+        // Whose pages the kernel writes back, it does not say.
+        let asks = !args.write_flags.contains(WriteFlags::CACHE);
+        let through = asks.then_some(Through { fh: args.fh, lock_owner: args.lock_owner });
+        let written = self.vfs.write_at(ino(number), Self::write_at(args), data, Asked { kill, through });
         let written = self.done("write", number, written)?;
         self.wrote(number, args, &written);
         u32::try_from(written.len).map_err(|_| Errno::EIO)
@@ -351,20 +355,19 @@ impl Filesystem for VolumeFs {
     fn fallocate(&self, req: &Request, number: u64, args: &FuseFallocate) -> Result<()> {
         let what = convert::fallocate(args.mode).ok_or(Errno::ENOTSUP)?;
         let range = (args.offset, args.length);
-        self.done(
-            "fallocate",
-            number,
-            self.vfs.fallocate(ino(number), what, range, self.kill(req, number, self.kills(req))),
-        )
+        let kill = self.kill(req, number, self.kills(req));
+        let asked = Asked { kill, through: Some(Through { fh: args.fh, lock_owner: None }) };
+        self.done("fallocate", number, self.vfs.fallocate(ino(number), what, range, asked))
     }
 
-    fn lseek(&self, _req: &Request, number: u64, _fh: u64, offset: i64, whence: u32) -> Result<u64> {
+    fn lseek(&self, _req: &Request, number: u64, fh: u64, offset: i64, whence: u32) -> Result<u64> {
         let whence = match whence as i32 {
             libc::SEEK_DATA => Whence::Data,
             libc::SEEK_HOLE => Whence::Hole,
             _ => return Err(Errno::EINVAL),
         };
-        self.done("lseek", number, self.vfs.seek(ino(number), offset, whence))
+        let found = self.vfs.seek(ino(number), offset, whence);
+        self.done("lseek", number, self.still_held(number, Through { fh, lock_owner: None }, found))
     }
 
     fn copy_file_range(&self, req: &Request, args: &CopyRange) -> Result<u64> {
@@ -374,7 +377,13 @@ impl Filesystem for VolumeFs {
         let from = (ino(args.ino_in), args.offset_in);
         let to = (ino(args.ino_out), args.offset_out);
         let kill = self.kill(req, args.ino_out, self.kills(req));
-        self.done("copy to", args.ino_out, self.vfs.copy_range(from, to, args.len, kill))
+        let through = |fh| Through { fh, lock_owner: None };
+        let of = self.vfs.refuse_lost(from.0, through(args.fh_in));
+        self.done("copy of", args.ino_in, of)?;
+        let asked = Asked { kill, through: Some(through(args.fh_out)) };
+        let copied = self.vfs.copy_range(from, to, args.len, asked);
+        let copied = self.still_held(args.ino_in, through(args.fh_in), copied);
+        self.done("copy to", args.ino_out, copied)
     }
 
     fn syncfs(&self, _req: &Request, number: u64) -> Result<()> {

@@ -6,7 +6,7 @@ use forebay_fuse::types::{
     self as fuse, Attr, Entry, FileAttr, LockRange as FuseRange, SetAttr as FuseSet, Timestamp,
 };
 use forebay_types::{Attr as VfsAttr, FileKind, Ino, Timespec};
-use forebay_vfs::{Fallocate, LockKind, LockRange, LockRequest, LockSpace, SetAttr, SetTime};
+use forebay_vfs::{Fallocate, LockKind, LockRange, LockRequest, LockSpace, SetAttr, SetTime, Through};
 
 /// Ten years: on an unshared volume what the kernel knows stays true until it changes it itself.
 pub(crate) const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -83,6 +83,7 @@ pub(crate) fn set_attr(set: &FuseSet) -> SetAttr {
         atime: set.atime.map(time),
         mtime: set.mtime.map(time),
         kill: set.kill_suidgid.into(),
+        through: set.fh.map(|fh| Through { fh, lock_owner: set.lock_owner }),
     }
 }
 

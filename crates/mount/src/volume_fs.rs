@@ -8,7 +8,7 @@ use forebay_fuse::{
     types::{Attr, Entry, Lock, Open as FuseOpen, Opened as FuseOpened, Release, StatxReply},
 };
 use forebay_types::Attr as VfsAttr;
-use forebay_vfs::{Kill, LockKeeper, LockRequest, Opened, Vfs, VfsError, Wish};
+use forebay_vfs::{Kill, LockKeeper, LockRequest, Opened, Through, Vfs, VfsError, Wish};
 use forebay_volume::Volume;
 use parking_lot::Mutex;
 
@@ -179,6 +179,16 @@ impl VolumeFs {
         result: std::result::Result<T, VfsError>,
     ) -> Result<T> {
         result.map_err(|error| self.trouble.answer(&self.vfs, op, ino, &error))
+    }
+
+    /// What was seen of a file through an open file: refused where a lock that was made through it was lost meanwhile.
+    pub(crate) fn still_held<T>(
+        &self,
+        number: u64,
+        through: Through,
+        seen: std::result::Result<T, VfsError>,
+    ) -> std::result::Result<T, VfsError> {
+        seen.and_then(|seen| self.vfs.refuse_lost(ino(number), through).map(|()| seen))
     }
 
     /// Which set-id bits of `number` go, where `wanted` says that some do.

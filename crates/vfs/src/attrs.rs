@@ -6,6 +6,7 @@ use forebay_types::{Attr, Ino};
 use crate::{
     acl,
     error::VfsError,
+    files::Through,
     setid::{self, Kill},
     vfs::Vfs,
     xattrs,
@@ -32,6 +33,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// The caller loses set-id bits by changing the size.
     pub kill: Kill,
+    /// The open file through which it is asked.
+    pub through: Option<Through>,
 }
 
 impl Vfs {
@@ -74,7 +77,11 @@ impl Vfs {
         }
         let atime = self.take_atime(ino);
         change.atime = change.atime.or(atime.map(SetTime::To));
-        Ok(self.attr_of(&self.files.set_attr(ino, &change)?))
+        let inode = match set.through.filter(|_| set.size.is_some()) {
+            Some(through) => self.files.set_attr_through(ino, &change, through)?,
+            None => self.files.set_attr(ino, &change)?,
+        };
+        Ok(self.attr_of(&inode))
     }
 
     pub(crate) fn has_capability(&self, inode: &Inode) -> Result<bool, VfsError> {

@@ -35,11 +35,13 @@ pub use acl::{Acl, AclEntry, AclTag};
 pub use attrs::SetAttr;
 pub use cursor::Listed;
 pub use error::{Failure, VfsError};
-pub use files::{Files, KernelCaches, ReadPiece, ReadPieces, Space, Told, Whence, Write, WriteAt};
+pub use files::{
+    By, Files, KernelCaches, ReadPiece, ReadPieces, Space, Through, Told, Whence, Write, WriteAt,
+};
 pub use forebay_meta::{EngineError, LogError, MetaError, RenameMode, SetTime, SetXattr};
 pub use handover::Handover;
 pub use locks::{LockKind, LockRange, LockRequest, LockSpace, LockTable, LockWaiter, Locks};
-pub use open_files::{Open, Opened, Written};
+pub use open_files::{Asked, Open, Opened, Written};
 pub use options::{AtimeMode, Caller, LockKeeper, VfsOptions};
 pub use ranges::Fallocate;
 pub use setid::Kill;

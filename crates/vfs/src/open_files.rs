@@ -6,7 +6,7 @@ use forebay_types::{Coherence, FileKind, Ino, limits::file_size_max};
 use crate::{
     attrs::SetAttr,
     error::VfsError,
-    files::{ReadPieces, Write, WriteAt},
+    files::{By, ReadPieces, Through, Write, WriteAt},
     locks::LockSpace,
     setid::{self, Kill},
     vfs::Vfs,
@@ -33,6 +33,27 @@ pub struct Opened {
     pub fh: u64,
     /// Opening it changed the access time.
     pub accessed: bool,
+}
+
+/// What goes with a change of contents that is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Asked {
+    /// Set-id bits that go.
+    pub kill: Kill,
+    /// The open file through which it is asked.
+    pub through: Option<Through>,
+}
+
+impl From<Kill> for Asked {
+    fn from(kill: Kill) -> Asked {
+        Asked { kill, through: None }
+    }
+}
+
+impl From<bool> for Asked {
+    fn from(kill: bool) -> Asked {
+        Kill::from(kill).into()
+    }
 }
 
 /// What became of a write.
@@ -128,6 +149,15 @@ impl Vfs {
         Ok(pieces)
     }
 
+    /// Refuses what is asked through an open file, or by an owner, whose locks on it were lost. Asked after what has looked at the file: so what it has seen was so while
+    /// the lock was held.
+    ///
+    /// # Errors
+    /// [`VfsError::Failed`].
+    pub fn refuse_lost(&self, ino: Ino, through: Through) -> Result<(), VfsError> {
+        self.locks().refuse_lost(ino, through)
+    }
+
     /// Writes `data` at `offset`, as [`Vfs::write_at`] does. Returns how many bytes were taken.
     ///
     /// # Errors
@@ -137,12 +167,12 @@ impl Vfs {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        kill: impl Into<Kill>,
+        asked: impl Into<Asked>,
     ) -> Result<usize, VfsError> {
-        Ok(self.write_at(ino, WriteAt::Offset(offset), data, kill)?.len)
+        Ok(self.write_at(ino, WriteAt::Offset(offset), data, asked)?.len)
     }
 
-    /// Writes `data`; `kill`: set-id bits go. Fewer bytes than given are taken only where the file cannot be larger.
+    /// Writes `data`. Fewer bytes than given are taken only where the file cannot be larger.
     ///
     /// # Errors
     /// [`VfsError::TooLarge`], [`VfsError::Stale`], [`VfsError::Failed`]; nothing was written.
@@ -151,7 +181,7 @@ impl Vfs {
         ino: Ino,
         at: WriteAt,
         data: &[u8],
-        kill: impl Into<Kill>,
+        asked: impl Into<Asked>,
     ) -> Result<Written, VfsError> {
         self.writable()?;
         let offset = at.expected();
@@ -161,13 +191,13 @@ impl Vfs {
         let max = file_size_max(self.files.block_size());
         let room = max.checked_sub(offset).filter(|room| *room > 0).ok_or(VfsError::TooLarge(offset))?;
         let take = usize::try_from(room).map_or(data.len(), |room| room.min(data.len()));
-        let attr = self.before_write(ino, kill.into())?;
-        let offset = self.files.write(ino, &Write { at, data: &data[..take], attr })?;
+        let by = self.before_write(ino, asked.into())?;
+        let offset = self.files.write(ino, &Write { at, data: &data[..take], by })?;
         Ok(Written { offset, len: take })
     }
 
     /// Takes away what a change of the contents takes away, and says what becomes of the mode along with it.
-    pub(crate) fn before_write(&self, ino: Ino, kill: Kill) -> Result<forebay_meta::WriteAttr, VfsError> {
+    pub(crate) fn before_write(&self, ino: Ino, asked: Asked) -> Result<By, VfsError> {
         let inode = self.inode(ino)?;
         if inode.row.kind != FileKind::Regular {
             return Err(VfsError::Invalid("only a regular file has contents that can be written"));
@@ -179,7 +209,7 @@ impl Vfs {
                 Err(error) => return Err(error),
             }
         }
-        Ok(setid::write_attr(&inode, kill))
+        Ok(By { attr: setid::write_attr(&inode, asked.kill), through: asked.through })
     }
 
     /// Makes what was acknowledged of this file as durable as the volume's class promises.

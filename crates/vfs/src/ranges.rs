@@ -2,7 +2,7 @@
 
 use forebay_types::{FileKind, Ino, limits::file_size_max};
 
-use crate::{error::VfsError, files::Whence, setid::Kill, vfs::Vfs};
+use crate::{error::VfsError, files::Whence, open_files::Asked, vfs::Vfs};
 
 /// What fallocate(2) does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub enum Fallocate {
 }
 
 impl Vfs {
-    /// Changes how `len` bytes from `offset` on are stored; `kill`: set-id bits go. No space is set aside: that a later write finds room is
+    /// Changes how `len` bytes from `offset` on are stored. No space is set aside: that a later write finds room is
     /// not promised.
     ///
     /// # Errors
@@ -32,27 +32,27 @@ impl Vfs {
         ino: Ino,
         what: Fallocate,
         (offset, len): (u64, u64),
-        kill: impl Into<Kill>,
+        asked: impl Into<Asked>,
     ) -> Result<(), VfsError> {
         self.writable()?;
         if len == 0 {
             return Err(VfsError::Invalid("an empty range"));
         }
         let end = self.end_of(offset, len)?;
-        let attr = self.before_write(ino, kill.into())?;
+        let by = self.before_write(ino, asked.into())?;
         let size = self.inode(ino)?.row.size;
         match what {
-            Fallocate::Allocate { keep_size: true } if attr.mode.is_none() => {}
+            Fallocate::Allocate { keep_size: true } if by.attr.mode.is_none() => {}
             Fallocate::Allocate { keep_size } => {
-                self.files.allocate(ino, if keep_size { size } else { end }, attr)?;
+                self.files.allocate(ino, if keep_size { size } else { end }, by)?;
             }
             Fallocate::Punch | Fallocate::Zero { keep_size: true } => {
                 if offset < size {
-                    self.files.punch(ino, offset, end, None, attr)?;
+                    self.files.punch(ino, offset, end, None, by)?;
                 }
             }
             Fallocate::Zero { keep_size: false } => {
-                self.files.punch(ino, offset, end, Some(end), attr)?;
+                self.files.punch(ino, offset, end, Some(end), by)?;
             }
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Vfs {
         self.files.seek(ino, offset, whence)?.ok_or(VfsError::NoData)
     }
 
-    /// Makes up to `len` bytes of one file part of another without copying them; `kill`: the target's set-id bits go. Returns how many, 0 at
+    /// Makes up to `len` bytes of one file part of another without copying them; `asked` is about the target. Returns how many, 0 at
     /// the end of the source.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Vfs {
         from: (Ino, u64),
         to: (Ino, u64),
         len: u64,
-        kill: impl Into<Kill>,
+        asked: impl Into<Asked>,
     ) -> Result<u64, VfsError> {
         self.writable()?;
         let source = self.inode(from.0)?;
@@ -107,8 +107,8 @@ impl Vfs {
         if from.0 == to.0 && from.1 < to.1 + len && to.1 < from.1 + len {
             return Err(VfsError::Invalid("the ranges overlap"));
         }
-        let attr = self.before_write(to.0, kill.into())?;
-        let copied = self.files.copy_range(from, to, len, attr)?;
+        let by = self.before_write(to.0, asked.into())?;
+        let copied = self.files.copy_range(from, to, len, by)?;
         self.accessed(&source);
         Ok(copied)
     }

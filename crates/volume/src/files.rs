@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr};
 use forebay_types::{Coherence, Ino, Timespec};
-use forebay_vfs::{Files, ReadPieces, Space, VfsError, Whence, Write};
+use forebay_vfs::{By, Files, ReadPieces, Space, VfsError, Whence, Write};
 
 use crate::{Volume, error::VolumeError};
 
@@ -124,35 +124,22 @@ impl Files for Volume {
     /// Only this machine writes, so the end is where the kernel takes it to be.
     fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
         let offset = write.at.expected();
-        self.write(ino, offset, write.data, write.attr)?;
+        self.write(ino, offset, write.data, write.by.attr)?;
         Ok(offset)
     }
 
-    fn punch(
-        &self,
-        ino: Ino,
-        from: u64,
-        to: u64,
-        size: Option<u64>,
-        attr: WriteAttr,
-    ) -> Result<(), VfsError> {
-        self.punch(ino, from, to, size, attr)?;
+    fn punch(&self, ino: Ino, from: u64, to: u64, size: Option<u64>, by: By) -> Result<(), VfsError> {
+        self.punch(ino, from, to, size, by.attr)?;
         Ok(())
     }
 
-    fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<(), VfsError> {
-        self.allocate(ino, end, attr)?;
+    fn allocate(&self, ino: Ino, end: u64, by: By) -> Result<(), VfsError> {
+        self.allocate(ino, end, by.attr)?;
         Ok(())
     }
 
-    fn copy_range(
-        &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: u64,
-        attr: WriteAttr,
-    ) -> Result<u64, VfsError> {
-        Ok(self.copy_range(from, to, len, attr)?)
+    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64, by: By) -> Result<u64, VfsError> {
+        Ok(self.copy_range(from, to, len, by.attr)?)
     }
 
     fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {

@@ -96,10 +96,18 @@ impl FileState {
         self.open.is_some() || !self.flying.is_empty()
     }
 
+    fn sessions(&self) -> impl Iterator<Item = u64> + '_ {
+        self.flying.iter().map(|layer| layer.session).chain(self.open.iter().map(|layer| layer.session))
+    }
+
     /// Whether what is kept back was kept in another session than this one.
     pub(super) fn is_of_another(&self, session: u64) -> bool {
-        let layers = self.flying.iter().map(|layer| layer.session);
-        layers.chain(self.open.iter().map(|layer| layer.session)).any(|of| of != session)
+        self.sessions().any(|of| of != session)
+    }
+
+    /// Whether something was kept back since this session was over.
+    pub(super) fn is_of_later(&self, session: u64) -> bool {
+        self.sessions().any(|of| of > session)
     }
 
     /// Writes to the open layer. `known`: the inode is as it is now, apart from what is kept back here.

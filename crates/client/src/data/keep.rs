@@ -28,7 +28,8 @@ struct Awaited {
 
 impl Contents {
     /// Keeps `data` back as what the file has at `offset`. The caller has the lease to write; `inode` is the file as known under it. Waits for room
-    /// if `room` says so, never for a lease. Of a write that does not wait, the inode may be older: what the file has is asked of the owner before a commit.
+    /// if `room` says so, never for a lease; `session` is the one in which the caller has it. Of a write that does not wait, the inode may be older: what the file has is
+    /// asked of the owner before a commit, and it has no lease to be of a session.
     ///
     /// # Errors
     /// [`ClientError`]: the file would be too large, or there is no room and there will be none, since the store refuses what is kept. Nothing was written.
@@ -38,7 +39,7 @@ impl Contents {
         offset: u64,
         data: &[u8],
         attr: WriteAttr,
-        room: Room,
+        (room, mut session): (Room, u64),
     ) -> Result<(), ClientError> {
         let shared = &*self.shared;
         let len = data.len() as u64;
@@ -50,8 +51,6 @@ impl Contents {
             return Err(ClientError::Failed(Failure::FileTooLarge));
         }
         let reserved = len + PIECE_COST;
-        // Before room is waited for: what is written belongs to the session in which the caller has the lease.
-        let session = shared.asks.session();
         shared.reserve(reserved, room)?;
         if room == Room::Wait && shared.asks.session() != session {
             shared.free(reserved);
@@ -61,6 +60,16 @@ impl Contents {
             let file = shared.files.get_or_make(inode.ino, inode.row.parent);
             let mut state = file.state.lock();
             if state.removed {
+                continue;
+            }
+            if state.is_of_later(session) {
+                // While this came here, in which the lease went.
+                drop(state);
+                if room == Room::Wait {
+                    shared.free(reserved);
+                    return Err(ClientError::SessionEnded);
+                }
+                session = shared.asks.session();
                 continue;
             }
             if state.is_of_another(session) {

@@ -14,7 +14,8 @@ use crate::ClientError;
 const COPY_MAX: u64 = 1 << 20;
 
 impl Contents {
-    /// Makes zeros of bytes `from..to` and frees what they took; the size grows to at least `size`. Returns the inode as it is then.
+    /// Makes zeros of bytes `from..to` and frees what they took; the size grows to at least `size`. Returns the inode as it is then. `held`: the session in which the
+    /// caller has locked the file, if he has.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -24,9 +25,10 @@ impl Contents {
         (from, to): (u64, u64),
         size: Option<u64>,
         attr: WriteAttr,
+        held: Option<u64>,
     ) -> Result<InodeAnswer, ClientError> {
         self.settle(&[ino])?;
-        let changed = self.changed(Operation::Punch { ino, from, to, size, attr });
+        let changed = self.changed_while(held, Operation::Punch { ino, from, to, size, attr });
         self.forget(ino);
         changed
     }
@@ -36,7 +38,7 @@ impl Contents {
     /// # Errors
     /// [`ClientError`].
     pub fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<InodeAnswer, ClientError> {
-        self.punch(ino, (0, 0), Some(end), attr)
+        self.punch(ino, (0, 0), Some(end), attr, None)
     }
 
     /// Makes `len` bytes of one file (fewer at its end) those of another, or of the same elsewhere. Returns how many, and the target as it is then where the owner has
@@ -64,7 +66,7 @@ impl Contents {
             let source = Inode::removed(source, now.row, None);
             let bytes = self.read_whole(&source, from, len as u32)?;
             let target = Inode::removed(target, into.row, None);
-            self.write(&target, to, &bytes, attr, Room::Wait)?;
+            self.write(&target, to, &bytes, attr, (Room::Wait, self.shared.asks.session()))?;
             return Ok((bytes.len() as u64, None));
         }
         let changed = self.changed(Operation::Share { source, from, target, to, len, attr });
@@ -113,7 +115,11 @@ impl Contents {
 
     /// Has the owner do something that it answers with an inode.
     fn changed(&self, operation: Operation) -> Result<InodeAnswer, ClientError> {
-        match self.shared.asks.ask(operation, None)?.answer {
+        self.changed_while(None, operation)
+    }
+
+    fn changed_while(&self, held: Option<u64>, operation: Operation) -> Result<InodeAnswer, ClientError> {
+        match self.shared.asks.ask_while(held, operation)?.answer {
             Answer::Inode(inode) => Ok(*inode),
             Answer::Failed(failure) => Err(ClientError::Failed(failure)),
             other => Err(ClientError::Unexpected(format!("{other:?}, not an inode"))),

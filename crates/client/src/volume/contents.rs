@@ -1,11 +1,13 @@
 //! Operations on bytes.
 
+use std::sync::Arc;
+
 use forebay_cluster::Lease;
 use forebay_format::row::Layout;
-use forebay_meta::{Inode, WriteAttr};
+use forebay_meta::Inode;
 use forebay_protocol::{Answer, Failure, Operation};
 use forebay_types::Ino;
-use forebay_vfs::{ReadPiece, ReadPieces, Space, VfsError, Whence, Write, WriteAt};
+use forebay_vfs::{By, ReadPiece, ReadPieces, Space, Through, VfsError, Whence, Write, WriteAt};
 
 use super::{
     core::{Core, Readable, unexpected},
@@ -72,8 +74,10 @@ impl Core {
         match write.at {
             WriteAt::Pages(offset) => self.write_pages(ino, offset, write),
             WriteAt::Offset(offset) => loop {
-                let (_tenure, inode, _) = self.writable(ino)?;
-                match self.keep_back(&inode, offset, write) {
+                let (_tenure, inode, number) = self.writable(ino)?;
+                // With the right in hand: what is locked is locked in the session that has it, or was lost.
+                self.held(ino, write.by.through)?;
+                match self.keep_back(&inode, offset, write, number) {
                     // While there was no room: in the next one it needs a lease of that.
                     Err(ClientError::SessionEnded) => {}
                     kept => return kept.map_err(|error| of_file(error, ino)),
@@ -81,10 +85,11 @@ impl Core {
             },
             WriteAt::End(_) => loop {
                 let (_tenure, _, number) = self.writable(ino)?;
+                self.held(ino, write.by.through)?;
                 let _turn = self.append_lock(ino).lock();
                 // Others of this client may have appended since.
-                match self.under(ino, number).and_then(|inode| self.keep_back(&inode, inode.row.size, write))
-                {
+                let appended = |inode: Arc<Inode>| self.keep_back(&inode, inode.row.size, write, number);
+                match self.under(ino, number).and_then(appended) {
                     Err(ClientError::SessionEnded) => {}
                     kept => return kept.map_err(|error| of_file(error, ino)),
                 }
@@ -92,9 +97,20 @@ impl Core {
         }
     }
 
-    fn keep_back(&self, inode: &Inode, offset: u64, write: &Write<'_>) -> Result<u64, ClientError> {
+    fn keep_back(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        write: &Write<'_>,
+        session: u64,
+    ) -> Result<u64, ClientError> {
         self.seals.written(inode.ino, &inode.row);
-        self.bytes.write(inode, offset, write.data, write.attr, Room::Wait).map(|()| offset)
+        self.bytes.write(inode, offset, write.data, write.by.attr, (Room::Wait, session)).map(|()| offset)
+    }
+
+    /// The session in which a file is locked through an open file, or by who asks, if it is.
+    pub(crate) fn held(&self, ino: Ino, through: Option<Through>) -> Result<Option<u64>, VfsError> {
+        through.map_or(Ok(None), |through| self.locks.held(&self.desk, ino, through))
     }
 
     /// Takes pages that the kernel writes back, perhaps because a recall waits for it: with what right, is seen to afterwards.
@@ -105,7 +121,8 @@ impl Core {
             return Err(VfsError::Stale(ino));
         };
         self.seals.written(ino, &inode.row);
-        let written = self.bytes.write(&inode, offset, write.data, write.attr, Room::Exceed);
+        let room = (Room::Exceed, self.desk.link.number());
+        let written = self.bytes.write(&inode, offset, write.data, write.by.attr, room);
         written.map_err(|error| of_file(error, ino))?;
         if tenure.is_none() {
             self.jobs.put(Job::Owed(ino));
@@ -118,9 +135,10 @@ impl Core {
         ino: Ino,
         range: (u64, u64),
         size: Option<u64>,
-        attr: WriteAttr,
+        By { attr, through }: By,
     ) -> Result<(), VfsError> {
-        let inode = self.bytes.punch(ino, range, size, attr).map_err(|error| of_file(error, ino))?;
+        let held = self.held(ino, through)?;
+        let inode = self.bytes.punch(ino, range, size, attr, held).map_err(|error| of_file(error, ino))?;
         self.seals.written(ino, &inode.row);
         Ok(())
     }
@@ -130,8 +148,9 @@ impl Core {
         (source, from): (Ino, u64),
         (target, to): (Ino, u64),
         len: u64,
-        attr: WriteAttr,
+        by: By,
     ) -> Result<u64, VfsError> {
+        let (held, attr) = (self.held(target, by.through)?, by.attr);
         // No right is kept while another is asked for: two who copy in opposite directions would wait for each other.
         self.settle(&[source, target])?;
         let (of, into) = (self.inode(source)?, self.inode(target)?);
@@ -139,7 +158,8 @@ impl Core {
         let tiny = |inode: &Inode| inode.row.layout == Layout::Inline;
         self.seals.written(target, &into.row);
         if len > 0 && !tiny(&of) && !tiny(&into) {
-            let shared = self.desk.told(Operation::Share { source, from, target, to, len, attr }, READ)?;
+            let shared = Operation::Share { source, from, target, to, len, attr };
+            let shared = self.desk.told_while(held, shared, READ)?;
             self.bytes.forget(target);
             match shared.answer {
                 // One of them has come to fit into its row.
@@ -150,7 +170,7 @@ impl Core {
         }
         let bytes: Vec<u8> = flat(&self.read(source, from, len.min(COPY_MAX) as u32)?);
         if !bytes.is_empty() {
-            self.write(target, &Write { at: WriteAt::Offset(to), data: &bytes, attr })?;
+            self.write(target, &Write { at: WriteAt::Offset(to), data: &bytes, by })?;
         }
         Ok(bytes.len() as u64)
     }

@@ -354,7 +354,6 @@ impl Core {
     pub(crate) fn session_over(&self, inos: Vec<Ino>) {
         self.bytes.session_ended(&|ino| self.desk.names.is_sealed(ino));
         self.seals.session_over();
-        self.locks.session_over();
         self.opens.forgotten();
         inos.iter().for_each(|ino| self.bytes.forget(*ino));
         self.jobs.put(Job::Lost(inos));

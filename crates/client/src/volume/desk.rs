@@ -34,6 +34,8 @@ pub(crate) struct Desk {
 pub(crate) struct Told {
     pub(crate) answer: Answer,
     pub(crate) grants: Vec<Grant>,
+    /// In which session it was answered.
+    pub(crate) session: u64,
     /// The answer's inode came with a lease that is still held.
     pub(crate) leased: bool,
     pub(crate) tenure: Option<Tenure>,
@@ -51,32 +53,47 @@ impl Desk {
     ) -> Result<Told, ClientError> {
         let wish = self.ahead.wish(&operation, wish);
         let under = self.names.begin(&operation, wish);
-        let (response, (leased, tenure)) = match self.ahead.begin(&operation, bound)? {
+        let (response, session, (leased, tenure)) = match self.ahead.begin(&operation, bound)? {
             Begun::Here(response, number) => {
                 let taken = self.names.finish(under, &operation, &response, number, hold);
-                (response, taken)
+                (response, number, taken)
             }
             Begun::There(passing) => {
                 let Answered { response, operation, number, keep } =
                     self.link.ask(operation, wish, bound, (under, passing), patience)?;
                 let taken = self.names.finish(keep.0, &operation, &response, number, hold);
                 keep.1.done(&operation, &response);
-                (response, taken)
+                (response, number, taken)
             }
         };
         let Response { answer, grants } = response;
-        Ok(Told { answer, grants, leased, tenure })
+        Ok(Told { answer, grants, session, leased, tenure })
     }
 
     /// The same, as long as the mount's options say.
     pub(crate) fn told(&self, operation: Operation, wish: Option<Lease>) -> Result<Told, ClientError> {
-        self.ask_for(operation, wish, None, None, &self.link.patience())
+        self.told_while(None, operation, wish)
+    }
+
+    /// The same, in the session in which a lock is held, if one is.
+    pub(crate) fn told_while(
+        &self,
+        held: Option<u64>,
+        operation: Operation,
+        wish: Option<Lease>,
+    ) -> Result<Told, ClientError> {
+        self.ask_for(operation, wish, None, held, &self.link.patience())
     }
 }
 
 impl Asks for Desk {
     fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
         let Told { answer, grants, .. } = self.told(operation, wish)?;
+        Ok(Response { answer, grants })
+    }
+
+    fn ask_while(&self, held: Option<u64>, operation: Operation) -> Result<Response, ClientError> {
+        let Told { answer, grants, .. } = self.told_while(held, operation, None)?;
         Ok(Response { answer, grants })
     }
 

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr};
 use forebay_types::{Ino, Timespec};
-use forebay_vfs::{Files, Locks, ReadPieces, Space, VfsError, Whence, Write};
+use forebay_vfs::{By, Files, Locks, ReadPieces, Space, Through, VfsError, Whence, Write};
 
 use super::{SharedVolume, jobs::Job};
 
@@ -100,7 +100,11 @@ impl Files for SharedVolume {
     }
 
     fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError> {
-        Ok(self.core.root.out(self.core.set_attr(self.own(ino), set)?))
+        Ok(self.core.root.out(self.core.set_attr(self.own(ino), set, None)?))
+    }
+
+    fn set_attr_through(&self, ino: Ino, set: &SetAttr, through: Through) -> Result<Inode, VfsError> {
+        Ok(self.core.root.out(self.core.set_attr(self.own(ino), set, Some(through))?))
     }
 
     fn set_atime(&self, ino: Ino, atime: Timespec) -> Result<(), VfsError> {
@@ -149,29 +153,16 @@ impl Files for SharedVolume {
         self.core.write(self.own(ino), write)
     }
 
-    fn punch(
-        &self,
-        ino: Ino,
-        from: u64,
-        to: u64,
-        size: Option<u64>,
-        attr: WriteAttr,
-    ) -> Result<(), VfsError> {
-        self.core.punch(self.own(ino), (from, to), size, attr)
+    fn punch(&self, ino: Ino, from: u64, to: u64, size: Option<u64>, by: By) -> Result<(), VfsError> {
+        self.core.punch(self.own(ino), (from, to), size, by)
     }
 
-    fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<(), VfsError> {
-        self.core.punch(self.own(ino), (0, 0), Some(end), attr)
+    fn allocate(&self, ino: Ino, end: u64, by: By) -> Result<(), VfsError> {
+        self.core.punch(self.own(ino), (0, 0), Some(end), by)
     }
 
-    fn copy_range(
-        &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: u64,
-        attr: WriteAttr,
-    ) -> Result<u64, VfsError> {
-        self.core.copy_range((self.own(from.0), from.1), (self.own(to.0), to.1), len, attr)
+    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64, by: By) -> Result<u64, VfsError> {
+        self.core.copy_range((self.own(from.0), from.1), (self.own(to.0), to.1), len, by)
     }
 
     fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {

@@ -1,19 +1,25 @@
 //! Locks of flock(2) and fcntl(2), which the owner keeps.
 //!
 //! A lock lives as long as the session. When that ends, others may have had it: whoever held it is told so ([`ClientError::SessionEnded`]) by everything but giving it
-//! up, until it has. Those who wait ask again in the next session.
+//! up, until it has: also by reads and writes through the open file that it was made through, for what was read under it may be old by then. Those who wait ask
+//! again in the next session.
+//!
+//! Guarantee: what changes the file through such an open file is carried out in the session of the lock, or not at all ([`SharedLocks::held`]).
 
-use std::sync::{Arc, Weak};
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use forebay_protocol::{Answer, Operation};
 use forebay_types::Ino;
-use forebay_vfs::{LockRange, LockRequest, LockSpace, LockWaiter, Locks, VfsError};
+use forebay_vfs::{LockRange, LockRequest, LockSpace, LockWaiter, Locks, Through, VfsError};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::{
     core::{Core, unexpected},
-    desk::Desk,
+    desk::{Desk, Told},
     errors::failed,
     jobs::{Job, Unlocking},
 };
@@ -31,42 +37,102 @@ struct Asking {
     interrupted: bool,
 }
 
-type Owner = (Ino, LockSpace, u64);
+/// Whose locks they are, of those of an inode.
+type Owner = (LockSpace, u64);
 
 #[derive(Default)]
 struct State {
     asking: FxHashMap<u64, Asking>,
-    /// Whose locks there are, made through which handles, and whether their session is over.
-    held: FxHashMap<Owner, Held>,
+    held: FxHashMap<Ino, FxHashMap<Owner, Held>>,
     /// Files of which the owner is still to hear that locks were given up, how many times, and why it has not. No lock of theirs is asked for meanwhile: it would
     /// be given up with the former ones.
     owed: FxHashMap<Ino, (usize, ClientError)>,
 }
 
-#[derive(Default)]
+/// Locks of one owner on an inode, or what is left of them.
 struct Held {
+    /// Through which they were made.
     handles: Vec<u64>,
-    lost: bool,
+    /// First and last bytes of what is locked; none overlaps another. Empty once all was unlocked.
+    ranges: Vec<(u64, u64)>,
+    /// The session that has them: if it is not the present one, they are lost.
+    session: u64,
+}
+
+impl Held {
+    /// The session that has locks, if there are any.
+    fn in_session(&self) -> Option<u64> {
+        (!self.ranges.is_empty()).then_some(self.session)
+    }
+
+    fn cut(&mut self, (start, end): (u64, u64)) {
+        let outside = |&(from, to): &(u64, u64)| {
+            let before = (from < start).then(|| (from, to.min(start - 1)));
+            let after = (to > end).then(|| (from.max(end + 1), to));
+            before.into_iter().chain(after)
+        };
+        self.ranges = self.ranges.iter().flat_map(outside).collect();
+    }
+
+    fn add(&mut self, range: (u64, u64), session: u64) {
+        // Of several sessions, the first one: what it had is lost.
+        self.session = self.in_session().map_or(session, |of| of.min(session));
+        self.cut(range);
+        self.ranges.push(range);
+    }
+}
+
+impl State {
+    /// Takes out what an owner holds.
+    fn take(&mut self, ino: Ino, owner: Owner) -> Option<Held> {
+        let owners = self.held.get_mut(&ino)?;
+        let held = owners.remove(&owner);
+        if owners.is_empty() {
+            self.held.remove(&ino);
+        }
+        held
+    }
 }
 
 /// The locks of one mount of a shared volume.
 pub(crate) struct SharedLocks {
     state: Mutex<State>,
+    /// Inodes that are locked: where there are none, who reads and writes need not look.
+    locked: AtomicUsize,
     core: Weak<Core>,
 }
 
 impl SharedLocks {
     pub(crate) fn new(core: Weak<Core>) -> SharedLocks {
-        SharedLocks { state: Mutex::default(), core }
+        SharedLocks { state: Mutex::default(), locked: AtomicUsize::new(0), core }
     }
 
     fn core(&self) -> Result<Arc<Core>, VfsError> {
         self.core.upgrade().ok_or_else(|| ClientError::Closed.into())
     }
 
-    /// The session is over, and all locks with it.
-    pub(crate) fn session_over(&self) {
-        self.state.lock().held.values_mut().for_each(|held| held.lost = true);
+    /// The session in which an inode is locked through an open file, or by this owner; `None` if it is not. To change the inode is the caller's right in no later one: so
+    /// he asks when he has the right to write, which belongs to a session, or has the owner carry out what he wants in this one alone.
+    ///
+    /// # Errors
+    /// [`ClientError::SessionEnded`]: the lock was lost, and not given up since.
+    pub(crate) fn held(&self, desk: &Desk, ino: Ino, through: Through) -> Result<Option<u64>, VfsError> {
+        if self.locked.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let session = {
+            let state = self.state.lock();
+            let by = |((space, owner), held): &(&Owner, &Held)| {
+                held.handles.contains(&through.fh)
+                    || *space == LockSpace::Record && through.lock_owner == Some(*owner)
+            };
+            let owners = state.held.get(&ino).into_iter().flatten();
+            owners.filter(by).filter_map(|(_, held)| held.in_session()).min()
+        };
+        match session {
+            Some(session) if session != desk.link.number() => Err(lost()),
+            session => Ok(session),
+        }
     }
 
     /// A lock may be free: those who wait for one of this inode ask again, in their order.
@@ -104,10 +170,10 @@ impl SharedLocks {
                 asking.freed = false;
                 (asking.ino, asking.request, waiter)
             };
-            let answer = desk.told(Operation::Lock(ino, request, true), None).map(|told| told.answer);
+            let (before, answer) = self.ask_owner(desk, ino, request, true);
             let mut state = self.state.lock();
             let Some(asking) = state.asking.get_mut(&unique) else { return };
-            if matches!(answer, Ok(Answer::Waits)) && !asking.interrupted {
+            if matches!(&answer, Ok(told) if told.answer == Answer::Waits) && !asking.interrupted {
                 asking.waiter = Some(waiter);
                 if asking.freed {
                     continue;
@@ -118,17 +184,31 @@ impl SharedLocks {
             state.asking.remove(&unique);
             drop(state);
             let result = match answer {
-                Ok(Answer::Waits) if interrupted => self.stop_waiting(desk, ino, request),
-                answer => self.result(ino, &request, answer),
+                Ok(told) if told.answer == Answer::Waits && interrupted => {
+                    self.stop_waiting(desk, ino, request)
+                }
+                answer => self.result(desk, (ino, &request), before, answer),
             };
             return waiter.answer(result);
         }
     }
 
+    /// Also says in which session it was asked at the earliest.
+    fn ask_owner(
+        &self,
+        desk: &Desk,
+        ino: Ino,
+        request: LockRequest,
+        wait: bool,
+    ) -> (u64, Result<Told, ClientError>) {
+        let before = desk.link.number();
+        (before, desk.told(Operation::Lock(ino, request, wait), None))
+    }
+
     /// Asks without waiting, by which the owner forgets that anybody waits. The lock may have become free at this very moment: then the signal came too late.
     fn stop_waiting(&self, desk: &Desk, ino: Ino, request: LockRequest) -> Result<(), VfsError> {
-        let answer = desk.told(Operation::Lock(ino, request, false), None).map(|told| told.answer);
-        match self.result(ino, &request, answer) {
+        let (before, answer) = self.ask_owner(desk, ino, request, false);
+        match self.result(desk, (ino, &request), before, answer) {
             Err(VfsError::Locked) => Err(VfsError::Interrupted),
             other => other,
         }
@@ -155,33 +235,42 @@ impl SharedLocks {
 
     fn result(
         &self,
-        ino: Ino,
-        request: &LockRequest,
-        answer: Result<Answer, ClientError>,
+        desk: &Desk,
+        (ino, request): (Ino, &LockRequest),
+        before: u64,
+        answer: Result<Told, ClientError>,
     ) -> Result<(), VfsError> {
         match answer {
-            Ok(Answer::Done) => {
-                self.note_held(ino, request);
+            Ok(Told { answer: Answer::Done, session, .. }) => {
+                // It went with its session before anybody here knew of it.
+                if session != desk.link.number() {
+                    return Err(lost());
+                }
+                self.note_held(ino, request, session);
                 Ok(())
             }
-            Ok(Answer::Failed(failure)) => Err(failed(failure, ino)),
-            Ok(other) => Err(unexpected(&other, ino)),
+            Ok(Told { answer: Answer::Failed(failure), .. }) => Err(failed(failure, ino)),
+            Ok(other) => Err(unexpected(&other.answer, ino)),
             Err(error) => {
                 // It may yet be granted, and is to be given up then.
                 if matches!(error, ClientError::TimedOut(_) | ClientError::Interrupted) {
-                    self.note_held(ino, request);
+                    self.note_held(ino, request, before);
                 }
                 Err(error.into())
             }
         }
     }
 
-    fn note_held(&self, ino: Ino, request: &LockRequest) {
+    fn note_held(&self, ino: Ino, request: &LockRequest, session: u64) {
         let mut state = self.state.lock();
-        let held = state.held.entry((ino, request.space, request.owner)).or_default();
+        let owners = state.held.entry(ino).or_default();
+        let first = || Held { handles: Vec::new(), ranges: Vec::new(), session };
+        let held = owners.entry((request.space, request.owner)).or_insert_with(first);
         if !held.handles.contains(&request.fh) {
             held.handles.push(request.fh);
         }
+        held.add((request.range.start, request.range.end), session);
+        self.locked.store(state.held.len(), Ordering::Release);
     }
 
     /// Tells the owner that locks are given up. If nobody answers in time, the caller hears so, and the owner hears of it as long as the session lives.
@@ -217,8 +306,11 @@ impl SharedLocks {
         }
     }
 
-    fn is_lost(&self, owner: &Owner) -> bool {
-        self.state.lock().held.get(owner).is_some_and(|held| held.lost)
+    fn is_lost(&self, desk: &Desk, ino: Ino, owner: Owner) -> bool {
+        let session = desk.link.number();
+        let state = self.state.lock();
+        let held = state.held.get(&ino).and_then(|owners| owners.get(&owner));
+        held.and_then(Held::in_session).is_some_and(|of| of != session)
     }
 }
 
@@ -237,10 +329,11 @@ fn lost() -> VfsError {
 
 impl Locks for SharedLocks {
     fn conflict(&self, ino: Ino, request: &LockRequest) -> Result<Option<LockRange>, VfsError> {
-        if self.is_lost(&(ino, request.space, request.owner)) {
+        let core = self.core()?;
+        if self.is_lost(&core.desk, ino, (request.space, request.owner)) {
             return Err(lost());
         }
-        match self.core()?.desk.told(Operation::TestLock(ino, *request), None)?.answer {
+        match core.desk.told(Operation::TestLock(ino, *request), None)?.answer {
             Answer::Conflict(range) => Ok(range),
             other => Err(unexpected(&other, ino)),
         }
@@ -248,7 +341,7 @@ impl Locks for SharedLocks {
 
     fn set(&self, ino: Ino, request: LockRequest, wait: bool, waiter: Box<dyn LockWaiter>) {
         let core = match self.core() {
-            Ok(core) if !self.is_lost(&(ino, request.space, request.owner)) => core,
+            Ok(core) if !self.is_lost(&core.desk, ino, (request.space, request.owner)) => core,
             Ok(_) => return waiter.answer(Err(lost())),
             Err(error) => return waiter.answer(Err(error)),
         };
@@ -257,8 +350,8 @@ impl Locks for SharedLocks {
             return waiter.answer(Err(why.into()));
         }
         if !wait || waiter.is_interrupted() {
-            let answer = core.desk.told(Operation::Lock(ino, request, false), None);
-            return waiter.answer(self.result(ino, &request, answer.map(|told| told.answer)));
+            let (before, answer) = self.ask_owner(&core.desk, ino, request, false);
+            return waiter.answer(self.result(&core.desk, (ino, &request), before, answer));
         }
         let unique = waiter.unique();
         let asking = Asking { ino, request, waiter: Some(waiter), freed: false, interrupted: false };
@@ -267,17 +360,20 @@ impl Locks for SharedLocks {
     }
 
     fn unlock(&self, ino: Ino, space: LockSpace, owner: u64, range: (u64, u64)) -> Result<(), VfsError> {
+        let present = self.core()?.desk.link.number();
         {
             let mut state = self.state.lock();
-            match state.held.get(&(ino, space, owner)) {
-                None => return Ok(()),
-                Some(held) if held.lost => {
-                    // All of it is gone.
-                    state.held.remove(&(ino, space, owner));
-                    return Ok(());
-                }
-                Some(_) if range == (0, u64::MAX) => drop(state.held.remove(&(ino, space, owner))),
-                Some(_) => {}
+            let held = state.held.get_mut(&ino).and_then(|owners| owners.get_mut(&(space, owner)));
+            let Some(held) = held else { return Ok(()) };
+            let lost = held.session != present;
+            held.cut(range);
+            // Of what is lost, all is gone.
+            if lost || range == (0, u64::MAX) {
+                state.take(ino, (space, owner));
+                self.locked.store(state.held.len(), Ordering::Release);
+            }
+            if lost {
+                return Ok(());
             }
         }
         self.give_up(ino, Unlocking::Range(ino, space, owner, range))
@@ -292,17 +388,21 @@ impl Locks for SharedLocks {
     fn release_handle(&self, ino: Ino, fh: u64) {
         let through = {
             let mut state = self.state.lock();
-            let before = state.held.len();
+            let Some(owners) = state.held.get_mut(&ino) else { return };
             let mut through = false;
-            state.held.retain(|(of, space, _), held| {
-                let touched = *of == ino && *space == LockSpace::Record && held.handles.contains(&fh);
-                through |= touched && !held.lost;
+            owners.retain(|(space, _), held| {
+                let touched = *space == LockSpace::Record && held.handles.contains(&fh);
+                through |= touched;
                 if touched {
                     held.handles.retain(|handle| *handle != fh);
                 }
                 !(touched && held.handles.is_empty())
             });
-            through || state.held.len() != before
+            if owners.is_empty() {
+                state.held.remove(&ino);
+            }
+            self.locked.store(state.held.len(), Ordering::Release);
+            through
         };
         if !through {
             return;
@@ -310,6 +410,10 @@ impl Locks for SharedLocks {
         if let Err(error) = self.give_up(ino, Unlocking::Handle(ino, fh)) {
             tracing::warn!(%error, %ino, "the owner was not told that locks are given up");
         }
+    }
+
+    fn refuse_lost(&self, ino: Ino, through: Through) -> Result<(), VfsError> {
+        self.held(&self.core()?.desk, ino, through).map(drop)
     }
 
     fn interrupt(&self, unique: u64) {

@@ -6,7 +6,7 @@ use forebay_cluster::Lease;
 use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr};
 use forebay_protocol::{Answer, Failure, Operation};
 use forebay_types::{FileKind, Ino, Timespec};
-use forebay_vfs::VfsError;
+use forebay_vfs::{Through, VfsError};
 
 use super::{
     core::{Core, unexpected},
@@ -232,11 +232,17 @@ impl Core {
         }
     }
 
-    pub(crate) fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError> {
+    pub(crate) fn set_attr(
+        &self,
+        ino: Ino,
+        set: &SetAttr,
+        through: Option<Through>,
+    ) -> Result<Inode, VfsError> {
+        let held = self.held(ino, through)?;
         let prepared = self.bytes.before_set_attr(ino, set);
         let commits = self.desk.names.commits();
         let told = match prepared {
-            Ok(()) => self.desk.told(Operation::SetAttr(ino, set.clone()), READ),
+            Ok(()) => self.desk.told_while(held, Operation::SetAttr(ino, set.clone()), READ),
             Err(error) => Err(error),
         };
         if let Some(inode) = told.as_ref().ok().and_then(|told| told.answer.inode()) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use forebay_meta::{DirEntry, Inode, Removed};
 use forebay_types::Ino;
-use forebay_vfs::{KernelCaches, LockRange, LockRequest, LockSpace, LockWaiter, Locks, Told, VfsError};
+use forebay_vfs::{
+    KernelCaches, LockRange, LockRequest, LockSpace, LockWaiter, Locks, Through, Told, VfsError,
+};
 
 use super::core::Core;
 
@@ -104,6 +106,10 @@ impl Locks for Core {
 
     fn release_handle(&self, ino: Ino, fh: u64) {
         self.locks.release_handle(self.root.across(ino), fh);
+    }
+
+    fn refuse_lost(&self, ino: Ino, through: Through) -> Result<(), VfsError> {
+        self.locks.refuse_lost(self.root.across(ino), through)
     }
 
     fn interrupt(&self, unique: u64) {

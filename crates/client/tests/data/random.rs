@@ -73,7 +73,7 @@ impl Run {
         self.trace.push(format!("punch {file} {from}..{to} {grow}"));
         let client = self.client(file);
         let size = grow.then_some(to);
-        client.contents.punch(self.inos[file], (from, to), size, WriteAttr::default()).unwrap();
+        client.contents.punch(self.inos[file], (from, to), size, WriteAttr::default(), None).unwrap();
         client.forget(self.inos[file]);
         let model = &mut self.models[file];
         if grow {

@@ -153,7 +153,7 @@ fn contents(world: &World, session: &Arc<Session>) -> Arc<Contents> {
 }
 
 fn write(contents: &Contents, inode: &Inode, data: &[u8]) {
-    contents.write(inode, 0, data, WriteAttr::default(), Room::Wait).unwrap();
+    contents.write(inode, 0, data, WriteAttr::default(), (Room::Wait, 1)).unwrap();
 }
 
 #[test]

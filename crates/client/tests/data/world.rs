@@ -150,7 +150,13 @@ impl Client {
     }
 
     pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8], room: Room) -> Result<(), ClientError> {
-        self.contents.write(&self.inode(ino), offset, data, WriteAttr::default(), room)
+        self.contents.write(
+            &self.inode(ino),
+            offset,
+            data,
+            WriteAttr::default(),
+            (room, self.owner.session()),
+        )
     }
 
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use forebay_meta::{MetaError, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{MetaError, SetAttr, SetXattr};
 use forebay_types::{Coherence, Ino};
-use forebay_vfs::{Files, RenameMode, VfsError, Write, WriteAt};
+use forebay_vfs::{By, Files, RenameMode, VfsError, Write, WriteAt};
 
 use super::world::{Client, World, directory, file, until};
 
@@ -42,7 +42,7 @@ impl Client {
     }
 
     fn try_write(&self, ino: Ino, data: &[u8]) -> Result<u64, VfsError> {
-        self.volume.write(ino, &Write { at: WriteAt::Offset(0), data, attr: WriteAttr::default() })
+        self.volume.write(ino, &Write { at: WriteAt::Offset(0), data, by: By::default() })
     }
 }
 
@@ -176,8 +176,8 @@ fn a_file_is_anybodys_until_it_is_closed_and_nobodys_afterwards() {
     for client in [&a, &b] {
         is_refused(client.try_write(ino, b"x"));
         is_refused(client.volume.set_attr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }));
-        is_refused(client.volume.punch(ino, 0, 2, None, WriteAttr::default()));
-        is_refused(client.volume.allocate(ino, 100, WriteAttr::default()));
+        is_refused(client.volume.punch(ino, 0, 2, None, By::default()));
+        is_refused(client.volume.allocate(ino, 100, By::default()));
         assert_eq!(client.read(ino), b"one two");
     }
     // Its second close has nothing to say.

@@ -126,7 +126,7 @@ fn step(model: &mut Model, client: &Client, draw: &mut Draw) {
         (10, Some(at)) => {
             let (ino, bytes, _) = &mut model.files[at];
             let (from, to) = (draw.below(4000), 4000 + draw.below(1000));
-            client.volume.punch(*ino, from, to, None, forebay_meta::WriteAttr::default()).unwrap();
+            client.volume.punch(*ino, from, to, None, forebay_vfs::By::default()).unwrap();
             let end = bytes.len().min(to as usize);
             bytes[(from as usize).min(end)..end].fill(0);
         }

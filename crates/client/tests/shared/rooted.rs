@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use forebay_client::Settings;
-use forebay_meta::{RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{RenameMode, SetAttr, SetXattr};
 use forebay_protocol::Rights;
 use forebay_types::Ino;
-use forebay_vfs::{Files, KernelCaches, LockKind, Told, VfsError, Whence, Write, WriteAt};
+use forebay_vfs::{By, Files, KernelCaches, LockKind, Told, VfsError, Whence, Write, WriteAt};
 use parking_lot::Mutex;
 
 use super::{
@@ -121,13 +121,13 @@ fn nobody_gets_out_by_a_number() {
         is_gone(volume.set_xattr(forged, b"user.a", b"x", SetXattr::Any));
         is_gone(volume.remove_xattr(forged, b"user.a"));
         is_gone(volume.read(forged, 0, 9));
-        let attr = WriteAttr::default();
+        let by = By::default();
         for at in [WriteAt::Offset(0), WriteAt::End(0), WriteAt::Pages(0)] {
-            is_gone(volume.write(forged, &Write { at, data: b"x", attr }));
+            is_gone(volume.write(forged, &Write { at, data: b"x", by }));
         }
-        is_gone(volume.punch(forged, 0, 9, None, attr));
-        is_gone(volume.copy_range((forged, 0), (own, 0), 3, attr));
-        is_gone(volume.copy_range((own, 0), (forged, 0), 3, attr));
+        is_gone(volume.punch(forged, 0, 9, None, by));
+        is_gone(volume.copy_range((forged, 0), (own, 0), 3, by));
+        is_gone(volume.copy_range((own, 0), (forged, 0), 3, by));
         is_gone(volume.seek(forged, 0, Whence::Data));
         is_gone(volume.locks().unwrap().conflict(forged, &request(1, LockKind::Shared)));
     }

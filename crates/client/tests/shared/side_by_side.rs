@@ -111,8 +111,8 @@ fn reading_writing_copying_and_setting_each_others_files_ends() {
                 0 => client.write(mine, 0, &vec![round as u8; 3000]),
                 1 => drop(client.read(other)),
                 2 => {
-                    let attr = forebay_meta::WriteAttr::default();
-                    client.volume.copy_range((mine, 0), (other, 0), 2000, attr).unwrap();
+                    let by = forebay_vfs::By::default();
+                    client.volume.copy_range((mine, 0), (other, 0), 2000, by).unwrap();
                 }
                 3 => {
                     let set = forebay_meta::SetAttr { size: Some(1500), ..forebay_meta::SetAttr::default() };

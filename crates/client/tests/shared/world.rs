@@ -22,7 +22,7 @@ use forebay_protocol::{
     Welcome,
 };
 use forebay_types::{Compression, FileKind, Ino, SubvolumeId, Timespec, VolumeId};
-use forebay_vfs::{Files, ReadPiece, Write, WriteAt};
+use forebay_vfs::{By, Files, ReadPiece, Write, WriteAt};
 use parking_lot::Mutex;
 
 /// After which a test gives something up that never comes.
@@ -393,8 +393,7 @@ impl Client {
     }
 
     pub fn put(&self, ino: Ino, at: WriteAt, data: &[u8]) -> u64 {
-        let attr = forebay_meta::WriteAttr::default();
-        self.volume.write(ino, &Write { at, data, attr }).unwrap()
+        self.volume.write(ino, &Write { at, data, by: By::default() }).unwrap()
     }
 
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) {

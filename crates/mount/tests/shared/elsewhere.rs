@@ -11,9 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use forebay_format::row::{DirectoryRow, InodeRow, Layout};
-use forebay_meta::{DirEntry, Inode, MetaError, NewInode, Removed, RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{DirEntry, Inode, MetaError, NewInode, Removed, RenameMode, SetAttr, SetXattr};
 use forebay_types::{FileKind, Ino, Timespec};
-use forebay_vfs::{Files, ReadPiece, ReadPieces, Space, VfsError, Whence, Write, WriteAt};
+use forebay_vfs::{By, Files, ReadPiece, ReadPieces, Space, VfsError, Whence, Write, WriteAt};
 use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
 
@@ -307,15 +307,15 @@ impl Files for Elsewhere {
         Ok(at as u64)
     }
 
-    fn punch(&self, _: Ino, _: u64, _: u64, _: Option<u64>, _: WriteAttr) -> Result<()> {
+    fn punch(&self, _: Ino, _: u64, _: u64, _: Option<u64>, _: By) -> Result<()> {
         Err(NO)
     }
 
-    fn allocate(&self, _: Ino, _: u64, _: WriteAttr) -> Result<()> {
+    fn allocate(&self, _: Ino, _: u64, _: By) -> Result<()> {
         Err(NO)
     }
 
-    fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: WriteAttr) -> Result<u64> {
+    fn copy_range(&self, _: (Ino, u64), _: (Ino, u64), _: u64, _: By) -> Result<u64> {
         Err(NO)
     }
 

@@ -26,6 +26,30 @@ impl WriteAt {
     }
 }
 
+/// Through which open file something is asked, and by whom. Who locked the file through it, or as this owner, and has lost the lock without giving it up, is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Through {
+    /// The handle.
+    pub fh: u64,
+    /// The owner of record locks who asks, where the kernel says it.
+    pub lock_owner: Option<u64>,
+}
+
+/// What goes with a change of contents.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct By {
+    /// What becomes of the attributes along with it.
+    pub attr: WriteAttr,
+    /// Through what it is asked; `None` where no lock of anybody is concerned.
+    pub through: Option<Through>,
+}
+
+impl From<WriteAttr> for By {
+    fn from(attr: WriteAttr) -> By {
+        By { attr, through: None }
+    }
+}
+
 /// Bytes to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
@@ -33,8 +57,8 @@ pub struct Write<'a> {
     pub at: WriteAt,
     /// All of these, or none.
     pub data: &'a [u8],
-    /// What becomes of the attributes along with it.
-    pub attr: WriteAttr,
+    /// What goes with it.
+    pub by: By,
 }
 
 /// What a seek looks for.

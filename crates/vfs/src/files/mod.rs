@@ -9,10 +9,10 @@ mod kernel;
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr};
 use forebay_types::{Ino, Timespec};
 
-pub use bytes::{Space, Whence, Write, WriteAt};
+pub use bytes::{By, Space, Through, Whence, Write, WriteAt};
 pub use forebay_data::{ReadPiece, ReadPieces};
 pub use kernel::{KernelCaches, Told};
 
@@ -84,6 +84,12 @@ pub trait Files: Debug + Send + Sync {
     /// Sets attributes, a size too.
     fn set_attr(&self, ino: Ino, set: &SetAttr) -> Result<Inode, VfsError>;
 
+    /// The same, through an open file.
+    fn set_attr_through(&self, ino: Ino, set: &SetAttr, through: Through) -> Result<Inode, VfsError> {
+        let _ = through;
+        self.set_attr(ino, set)
+    }
+
     /// Notes an access, which changes no other time.
     fn set_atime(&self, ino: Ino, atime: Timespec) -> Result<(), VfsError>;
 
@@ -127,20 +133,13 @@ pub trait Files: Debug + Send + Sync {
     fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError>;
 
     /// Makes zeros of bytes `from..to` and frees what they took. The size grows to at least `size`.
-    fn punch(&self, ino: Ino, from: u64, to: u64, size: Option<u64>, attr: WriteAttr)
-    -> Result<(), VfsError>;
+    fn punch(&self, ino: Ino, from: u64, to: u64, size: Option<u64>, by: By) -> Result<(), VfsError>;
 
     /// Raises the size to at least `end`.
-    fn allocate(&self, ino: Ino, end: u64, attr: WriteAttr) -> Result<(), VfsError>;
+    fn allocate(&self, ino: Ino, end: u64, by: By) -> Result<(), VfsError>;
 
     /// Makes up to `len` bytes of one file, fewer at its end, part of another. The ranges do not overlap. Returns how many.
-    fn copy_range(
-        &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: u64,
-        attr: WriteAttr,
-    ) -> Result<u64, VfsError>;
+    fn copy_range(&self, from: (Ino, u64), to: (Ino, u64), len: u64, by: By) -> Result<u64, VfsError>;
 
     /// Where at or after `offset` data or a hole begins; `None` where there is none, or `offset` is beyond the end.
     fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError>;

@@ -11,7 +11,7 @@ use forebay_types::Ino;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::error::VfsError;
+use crate::{error::VfsError, files::Through};
 
 /// Somebody who asked for a lock and is to be answered, now or later.
 pub trait LockWaiter: Send {
@@ -50,6 +50,14 @@ pub trait Locks: Send + Sync {
 
     /// Releases the record locks that were set through a handle that is now closed.
     fn release_handle(&self, ino: Ino, fh: u64);
+
+    /// Refuses what is asked of a file through an open file, or by an owner, whose locks on it were lost and not given up since. Locks that are kept here are not lost.
+    ///
+    /// # Errors
+    /// [`VfsError::Failed`].
+    fn refuse_lost(&self, _ino: Ino, _through: Through) -> Result<(), VfsError> {
+        Ok(())
+    }
 
     /// The caller of a request got a signal: if it waits here, it no longer does.
     fn interrupt(&self, unique: u64);
