@@ -74,11 +74,17 @@ impl Contents {
         Ok((len, Some(changed?)))
     }
 
-    /// Where at or after `offset` data or a hole begins; `None` where there is none, or `offset` is beyond the end.
+    /// Where at or after `offset` data or a hole begins; `None` where there is none, or `offset` is beyond the end. `leased` as of [`Contents::read`].
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn seek(&self, inode: &Inode, offset: u64, whence: Whence) -> Result<Option<u64>, ClientError> {
+    pub fn seek(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        whence: Whence,
+        leased: &dyn Fn() -> bool,
+    ) -> Result<Option<u64>, ClientError> {
         self.settle(&[inode.ino])?;
         let mut inode = Inode::removed(inode.ino, inode.row, None);
         self.overlay(&mut inode);
@@ -88,7 +94,8 @@ impl Contents {
             // As much as one answer of the owner has, so that a long file's map is not asked for to its end.
             let mut pieces = self.shared.maps.known(inode.ino, &(at..size));
             if pieces.is_empty() {
-                pieces = self.shared.map(inode.ino, &(at..size.min(at.saturating_add(1 << 30))))?;
+                let range = at..size.min(at.saturating_add(1 << 30));
+                pieces = self.shared.map(inode.ino, &range, leased)?;
             }
             let wanted = pieces.iter().find(|piece| match whence {
                 Whence::Data => piece.source != PieceSource::Hole,
@@ -104,7 +111,7 @@ impl Contents {
 
     fn read_whole(&self, inode: &Inode, offset: u64, len: u32) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::with_capacity(len as usize);
-        for piece in self.read(inode, offset, len)? {
+        for piece in self.read(inode, offset, len, &|| true)? {
             match piece {
                 ReadPiece::Bytes(piece) => bytes.extend_from_slice(&piece),
                 ReadPiece::Zeros(len) => bytes.resize(bytes.len() + len, 0),

@@ -24,11 +24,18 @@ const MAP_LEN: u64 = 1 << 30;
 const MAP_START: u64 = 64 << 20;
 
 impl Contents {
-    /// `len` bytes of a file from `offset` on, fewer at its end. `inode` is as known under a lease.
+    /// `len` bytes of a file from `offset` on, fewer at its end. `inode` is as known under a lease. `leased` says whether there is one now, until which goes what the owner
+    /// says of the file is kept ([`Contents::forget`]); without one it is for this read alone, for others may change the file before the next one.
     ///
     /// # Errors
     /// [`ClientError`]; [`ClientError::Store`] where the bytes cannot be had or are not what was written.
-    pub fn read(&self, inode: &Inode, offset: u64, len: u32) -> Result<ReadPieces, ClientError> {
+    pub fn read(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: u32,
+        leased: &dyn Fn() -> bool,
+    ) -> Result<ReadPieces, ClientError> {
         let shared = &*self.shared;
         let ino = inode.ino;
         let file = shared.files.get(ino);
@@ -40,12 +47,13 @@ impl Contents {
         }
         let access = shared.follow(ino, offset, end - offset, size);
         if let Some(file) = file
-            && let Some(read) = shared.read_kept(&file, &(offset..end), access)?
+            && let Some(read) = shared.read_kept(&file, &(offset..end), access, leased)?
         {
             return Ok(read);
         }
         // The layers were looked at before the map: what has left them is in it.
-        shared.read_owners(ino, &(offset..end), |pieces| read_pieces(&shared.reader, pieces, access))
+        let read = |pieces: &[Piece]| read_pieces(&shared.reader, pieces, access);
+        shared.read_owners(ino, &(offset..end), leased, read)
     }
 
     /// Takes in what an answer on an inode brings along, so that the owner need not be asked for a map.
@@ -90,6 +98,7 @@ impl Shared {
         file: &File,
         range: &Range<u64>,
         access: Access,
+        leased: &dyn Fn() -> bool,
     ) -> Result<Option<ReadPieces>, ClientError> {
         let mut missing = vec![range.clone()];
         let mut out = {
@@ -105,7 +114,8 @@ impl Shared {
         for gap in missing {
             let place = (gap.start - range.start) as usize..(gap.end - range.start) as usize;
             let out = &mut out[place];
-            self.read_owners(file.ino, &gap, |pieces| read_into(&self.reader, pieces, out, access))?;
+            let read = |pieces: &[Piece]| read_into(&self.reader, pieces, out, access);
+            self.read_owners(file.ino, &gap, leased, read)?;
         }
         Ok(Some(std::iter::once(ReadPiece::Bytes(out.freeze())).collect()))
     }
@@ -115,11 +125,12 @@ impl Shared {
         &self,
         ino: Ino,
         range: &Range<u64>,
+        leased: &dyn Fn() -> bool,
         mut read: impl FnMut(&[Piece]) -> Result<T, ReadError>,
     ) -> Result<T, ClientError> {
         let (mut attempt, mut waits) = (1, None);
         loop {
-            let pieces = self.map(ino, range)?;
+            let pieces = self.map(ino, range, leased)?;
             match read(&pieces) {
                 // It may be stored by now, or its members come back.
                 Err(ReadError::Source(SourceError::Unavailable { segment, .. }))
@@ -141,7 +152,12 @@ impl Shared {
     }
 
     /// What the owner has of a range: pieces without a gap, up to its end.
-    pub(super) fn map(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Piece>, ClientError> {
+    pub(super) fn map(
+        &self,
+        ino: Ino,
+        range: &Range<u64>,
+        leased: &dyn Fn() -> bool,
+    ) -> Result<Vec<Piece>, ClientError> {
         let mut pieces = self.maps.known(ino, range);
         loop {
             let at = pieces.last().map_or(range.start, |piece| piece.offset + piece.len);
@@ -150,7 +166,7 @@ impl Shared {
             }
             let known = self.maps.known(ino, &(at..range.end));
             if known.is_empty() {
-                pieces.extend(self.ask_map(ino, &(at..range.end))?);
+                pieces.extend(self.ask_map(ino, &(at..range.end), leased)?);
             } else {
                 pieces.extend(known);
             }
@@ -158,12 +174,17 @@ impl Shared {
     }
 
     /// The pieces from the start of a range as the owner has them now, one at least and none beyond its end.
-    fn ask_map(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Piece>, ClientError> {
+    fn ask_map(
+        &self,
+        ino: Ino,
+        range: &Range<u64>,
+        leased: &dyn Fn() -> bool,
+    ) -> Result<Vec<Piece>, ClientError> {
         let from = range.start - range.start % MAP_START;
-        let mut pieces = self.ask_map_from(ino, from, range.end)?;
+        let mut pieces = self.ask_map_from(ino, from, range.end, leased)?;
         if pieces.last().is_none_or(|last| last.offset + last.len <= range.start) {
             // There are too many pieces before it.
-            pieces = self.ask_map_from(ino, range.start, range.end)?;
+            pieces = self.ask_map_from(ino, range.start, range.end, leased)?;
         }
         let wanted = |piece: &Piece| {
             let (start, end) = (piece.offset.max(range.start), (piece.offset + piece.len).min(range.end));
@@ -173,8 +194,16 @@ impl Shared {
     }
 
     /// The pieces from an offset on, at least to `end` as far as one answer goes. Beyond the end of the file there is a hole.
-    fn ask_map_from(&self, ino: Ino, from: u64, end: u64) -> Result<Vec<Piece>, ClientError> {
+    fn ask_map_from(
+        &self,
+        ino: Ino,
+        from: u64,
+        end: u64,
+        leased: &dyn Fn() -> bool,
+    ) -> Result<Vec<Piece>, ClientError> {
+        // The lease is looked for after that: if it goes from here on, what it kept true is forgotten after that, too.
         let asked = self.maps.asking(ino);
+        let keeps = leased();
         let len = (end - from).max(MAP_LEN);
         let response = self.asks.ask(Operation::Map(ino, from, len), None)?;
         let (Mapped { mut pieces, places, to }, sets) = match response.answer {
@@ -198,7 +227,9 @@ impl Shared {
         }
         self.source.learn(places.into_iter());
         self.source.learn_sets(sets.into_iter());
-        self.maps.learn(ino, &pieces, asked);
+        if keeps {
+            self.maps.learn(ino, &pieces, asked);
+        }
         Ok(pieces)
     }
 }

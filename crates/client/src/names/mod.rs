@@ -185,13 +185,6 @@ impl Names {
         self.state.lock().has(ino, lease, now)
     }
 
-    /// The grant under which things may be answered now, none if there is none: as long as it is the same, nobody else has changed anything.
-    pub(crate) fn reads_under(&self, ino: Ino) -> Option<Stamp> {
-        let state = self.state.lock();
-        let held = state.held.as_ref().filter(|held| held.has(ino, Lease::Read, self.ticks.now()))?;
-        held.stamp(ino)
-    }
-
     /// How long the kernel may keep what it is told of an inode; `None` for as long as it likes.
     pub(crate) fn lifetime(&self, ino: Ino) -> Option<Duration> {
         let now = self.ticks.now();

@@ -48,26 +48,21 @@ fn flat(pieces: &ReadPieces) -> Vec<u8> {
 impl Core {
     pub(crate) fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
         let Readable { inode, leased } = self.readable(ino)?;
-        let read = self.learning(&inode, leased, || self.bytes.read(&inode, offset, len));
+        self.forget_unless(leased, ino);
+        let read = self.bytes.read(&inode, offset, len, &|| self.is_leased(&inode));
         read.map_err(|error| of_file(error, ino))
     }
 
-    /// Has something looked at in the contents, and forgets what was learnt of them where no lease keeps it true: without one, or if it went meanwhile, for the
-    /// owner may have been asked after it was returned. What is sealed stays true.
-    fn learning<T>(&self, inode: &Inode, leased: bool, look: impl FnOnce() -> T) -> T {
-        if is_sealed(&inode.row) {
-            return look();
-        }
-        let ino = inode.ino;
-        let granted = self.desk.names.reads_under(ino).filter(|_| leased);
-        if granted.is_none() {
+    /// What is known of a file's contents is what a lease keeps true: without one nothing of it is used.
+    fn forget_unless(&self, leased: bool, ino: Ino) {
+        if !leased {
             self.bytes.forget(ino);
         }
-        let found = look();
-        if granted.is_none() || self.desk.names.reads_under(ino) != granted {
-            self.bytes.forget(ino);
-        }
-        found
+    }
+
+    /// Whether what the owner says of a file stays true until it is forgotten with a lease, or for good.
+    fn is_leased(&self, inode: &Inode) -> bool {
+        is_sealed(&inode.row) || self.desk.names.has(inode.ino, Lease::Read)
     }
 
     pub(crate) fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
@@ -177,7 +172,8 @@ impl Core {
 
     pub(crate) fn seek(&self, ino: Ino, offset: u64, whence: Whence) -> Result<Option<u64>, VfsError> {
         let Readable { inode, leased } = self.readable(ino)?;
-        let found = self.learning(&inode, leased, || self.bytes.seek(&inode, offset, whence));
+        self.forget_unless(leased, ino);
+        let found = self.bytes.seek(&inode, offset, whence, &|| self.is_leased(&inode));
         found.map_err(|error| of_file(error, ino))
     }
 

@@ -140,8 +140,8 @@ impl Run {
         self.trace.push(format!("seek {file} {at}"));
         let (client, model) = (self.client(file), &self.models[file]);
         let inode = client.inode(self.inos[file]);
-        let data = client.contents.seek(&inode, at, Whence::Data).unwrap();
-        let hole = client.contents.seek(&inode, at, Whence::Hole).unwrap();
+        let data = client.contents.seek(&inode, at, Whence::Data, &|| true).unwrap();
+        let hole = client.contents.seek(&inode, at, Whence::Hole, &|| true).unwrap();
         assert_eq!(hole.is_some(), at < model.len() as u64);
         // All that is said to be a hole is zeros.
         let end = data.map_or(model.len(), |data| data as usize);

@@ -28,6 +28,38 @@ fn the_owner_is_asked_for_a_map_once() {
 }
 
 #[test]
+fn what_no_lease_keeps_true_is_for_one_read() {
+    let world = World::new();
+    let (writer, reader) = (world.client(), world.client());
+    let ino = world.make();
+    // Beyond what one extent has, so that the inode's own row does not tell where the bytes are.
+    let write = |seed| {
+        let data = bytes(seed, 600_000);
+        writer.write(ino, 0, &data);
+        writer.settle(ino);
+        data
+    };
+    let read = |leased: bool| {
+        let row = world.owner.told(ino).unwrap().row;
+        let inode = forebay_meta::Inode::removed(ino, row, None);
+        let pieces = reader.contents.read(&inode, 0, 600_000, &|| leased).unwrap();
+        let flat = |piece| match piece {
+            forebay_data::ReadPiece::Bytes(bytes) => bytes.to_vec(),
+            forebay_data::ReadPiece::Zeros(len) => vec![0; len],
+        };
+        pieces.into_iter().flat_map(flat).collect::<Vec<u8>>()
+    };
+    let first = write(1);
+    assert!(read(false) == first);
+    // As if others of this client had got a lease since, with the next row.
+    let second = write(2);
+    assert!(read(true) == second, "what was known without a lease is old");
+    let asked = world.owner.counted("map");
+    assert!(read(true) == second);
+    assert_eq!(world.owner.counted("map"), asked, "what is known under one is not asked for again");
+}
+
+#[test]
 fn a_map_of_many_pieces_comes_in_parts() {
     let world = World::new();
     let writer = world.client();

@@ -169,7 +169,7 @@ fn an_owner_takes_in_what_is_committed_and_finds_what_is_not() {
     for (number, inode) in files.iter().enumerate() {
         let told = reader.told(Operation::Inode(inode.ino));
         theirs.learn(&told);
-        let read = theirs.read(&Inode::removed(told.ino, told.row, None), 0, 1 << 20).unwrap();
+        let read = theirs.read(&Inode::removed(told.ino, told.row, None), 0, 1 << 20, &|| true).unwrap();
         let forebay_data::ReadPiece::Bytes(found) = &read[0] else { panic!("{read:?}") };
         assert!(*found == bytes(number as u64, 200 + number * 5000));
     }
@@ -195,7 +195,7 @@ fn read(contents: &Contents, session: &Session, ino: Ino) -> Vec<u8> {
     let told = session.told(Operation::Inode(ino));
     contents.learn(&told);
     let mut bytes = Vec::new();
-    for piece in contents.read(&Inode::removed(told.ino, told.row, None), 0, u32::MAX).unwrap() {
+    for piece in contents.read(&Inode::removed(told.ino, told.row, None), 0, u32::MAX, &|| true).unwrap() {
         let forebay_data::ReadPiece::Bytes(piece) = piece else { panic!("a hole") };
         bytes.extend_from_slice(&piece);
     }
