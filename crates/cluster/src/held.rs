@@ -83,9 +83,14 @@ impl HeldLeases {
     }
 
     /// An answer came with a lease. Returns whether it may be kept: else what came is good for this one answer. So is what was overtaken by a later grant: between
-    /// the two the lease may have been recalled, and what it was about changed.
+    /// the two the lease may have been recalled, and what it was about changed. And so is a grant of a new owner before it is known whether that has given the lease again
+    /// that a former one gave: if it has not, others may have changed what is known by it.
     pub fn granted(&mut self, Grant { ino, lease, stamp }: Grant) -> bool {
         if stamp.epoch < self.valid_from || self.void.get(&ino).is_some_and(|void| *void >= stamp) {
+            return false;
+        }
+        let unsure = |held: &Held| held.term < stamp.epoch && !held.made;
+        if stamp.epoch > self.epoch && self.held.get(&ino).is_some_and(unsure) {
             return false;
         }
         if let Some(held) = self.held.get_mut(&ino) {

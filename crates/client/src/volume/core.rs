@@ -340,7 +340,8 @@ impl Core {
         self.locks.ask_again(&self.desk);
     }
 
-    fn leases_lost(&self, inos: &[Ino]) {
+    /// Forgets what was known by leases that are gone, and has the kernel drop it. Does not wait.
+    pub(crate) fn leases_lost(&self, inos: &[Ino]) {
         for ino in inos {
             self.bytes.forget(*ino);
             if let Some(kernel) = self.kernel.get() {

@@ -169,8 +169,9 @@ impl Events for Reception {
 
     fn reclaimed(&self, epoch: Epoch, grants: &[Grant]) {
         let lost = self.names.reclaimed(epoch, grants);
+        // Before anything is asked of the new owner: a lease that it gives has nothing to say of what was known by a former one.
         if let Some(core) = self.core() {
-            core.jobs.put(Job::Lost(lost));
+            core.leases_lost(&lost);
         }
     }
 

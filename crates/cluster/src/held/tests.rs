@@ -83,6 +83,30 @@ fn an_answer_that_overtakes_that_to_the_reclaim_counts() {
     assert!(leases.has(INO, Lease::Read, seconds(1)));
 }
 
+/// Whether the new owner has given the lease again is not known: others may have changed what is known by the former one.
+#[test]
+fn a_grant_before_it_is_known_what_was_given_again_is_good_for_one_answer() {
+    let of_two = |ino, number| {
+        let stamp = Stamp { epoch: Epoch(2), number };
+        Grant { ino, lease: Lease::Read, stamp }
+    };
+    let mut leases = none();
+    leases.granted(grant(INO, Lease::Read, 1));
+    leases.granted(grant(Ino(6), Lease::Read, 2));
+    leases.made(Ino(7));
+    leases.to_reclaim(Epoch(2));
+    assert!(!leases.granted(of_two(INO, 4)) && !leases.granted(of_two(Ino(6), 5)));
+    // Its recall does not make the former one a later one.
+    assert_eq!(leases.recall(Ino(6), None, of_two(Ino(6), 5).stamp), Recalled::GiveBack);
+    assert!(!leases.granted(of_two(Ino(6), 6)));
+    assert!(leases.granted(of_two(Ino(7), 7)), "what was made here nobody else can know");
+    leases.reclaimed(Epoch(2), &[of_two(INO, 1)]);
+    assert!(leases.has(INO, Lease::Read, seconds(0)) && leases.granted(of_two(INO, 8)));
+    assert!(!leases.has(Ino(6), Lease::Read, seconds(0)), "it was refused");
+    assert_eq!(leases.recall(Ino(6), None, of_two(Ino(6), 6).stamp), Recalled::NotHeld);
+    assert!(leases.granted(of_two(Ino(6), 9)), "from now on it is a lease like any other");
+}
+
 #[test]
 fn a_recall_counts_at_once() {
     let mut leases = none();
