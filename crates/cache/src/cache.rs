@@ -56,7 +56,7 @@ pub enum Hint {
 ///
 /// Dropping it is [`shutdown`](DiskCache::shutdown).
 pub struct DiskCache<F: Fetch> {
-    shared: Arc<Shared<F>>,
+    pub(crate) shared: Arc<Shared<F>>,
     executor: Executor,
 }
 

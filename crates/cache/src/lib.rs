@@ -23,6 +23,7 @@ mod header;
 mod index;
 mod key;
 mod memory;
+mod peek;
 mod prefetch;
 mod queue;
 mod read;

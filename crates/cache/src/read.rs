@@ -34,7 +34,7 @@ pub(crate) struct Plan<E> {
 }
 
 impl<E: Clone> Plan<E> {
-    fn add_cached(&mut self, object: Object, index: u32, found: crate::index::Found) {
+    pub(crate) fn add_cached(&mut self, object: Object, index: u32, found: crate::index::Found) {
         if let Some(run) = self.cached.last_mut() {
             let adjoins = run.found.last().is_some_and(|last| Storage::adjoin(last.slot, found.slot));
             if adjoins && run.chunks().end == index && run.found.len() < REQUEST_CHUNKS as usize {
@@ -193,7 +193,12 @@ impl<F: Fetch> Shared<F> {
 
     /// Reads what is cached. What cannot be read back is dropped, and returned, with what was in the same run, to be
     /// looked for again.
-    fn read_run(&self, run: &Run, range: &Range<u64>, hint: Hint) -> Result<Vec<Piece>, Range<u32>> {
+    pub(crate) fn read_run(
+        &self,
+        run: &Run,
+        range: &Range<u64>,
+        hint: Hint,
+    ) -> Result<Vec<Piece>, Range<u32>> {
         let outcome = self.storage.read(run, range);
         let mut state = self.state.lock();
         if !run.found.iter().all(|&found| state.index.unchanged(found)) {
@@ -339,7 +344,7 @@ fn piece_of<E: Clone>(
 }
 
 /// Joins the pieces, which make up `len` bytes without a gap.
-fn assemble(mut pieces: Vec<Piece>, len: usize) -> Bytes {
+pub(crate) fn assemble(mut pieces: Vec<Piece>, len: usize) -> Bytes {
     pieces.sort_unstable_by_key(|piece| piece.at);
     if let [piece] = pieces.as_slice() {
         debug_assert_eq!(piece.bytes.len(), len);
