@@ -13,6 +13,7 @@
 //! Times are passed in, what is to be sent or stored is handed out. What each guarantees, and why, is in `docs/design/proxy-group.md`.
 
 mod budget;
+mod changes;
 mod heat;
 mod ids;
 mod keeper;
@@ -27,6 +28,7 @@ mod view;
 mod writer;
 
 pub use budget::Budget;
+pub use changes::Shape;
 pub use heat::Heat;
 pub use ids::{GroupId, Incarnation, MemberId, ViewEpoch};
 pub use keeper::{Change, Joining, MemberRow, Refusal, Renewal, Watch};

@@ -28,8 +28,18 @@ pub enum Kind {
     Overview = 19,
     /// [`crate::MigrateRequest`], answered by [`crate::MigrateStatus`].
     Migrate = 20,
+    /// [`crate::group::RenewMember`], answered by [`crate::group::Renewed`].
+    RenewMember = 24,
+    /// [`crate::group::Join`], answered by [`crate::group::Joined`].
+    Join = 25,
+    /// [`crate::group::GroupRequest`], answered by a list of [`crate::group::GroupInfo`].
+    Groups = 26,
+    /// [`crate::group::ViewOf`], answered by a [`crate::group::GroupView`], if the volume has a group.
+    ViewOf = 27,
     /// [`crate::group::Vouch`], answered by [`crate::group::Vouched`].
     Vouch = 28,
+    /// [`crate::group::Leave`], answered by nothing.
+    Leave = 29,
     /// [`crate::group::Greet`], answered by [`crate::group::Greeted`].
     Greet = 32,
     /// [`crate::group::Appends`] and bulk, answered by [`crate::group::Taken`].
@@ -40,13 +50,19 @@ pub enum Kind {
     Fence = 35,
     /// [`crate::group::ReadBack`], answered by [`crate::group::ReadBackAnswer`] and bulk.
     ReadBack = 36,
+    /// [`crate::group::Fetch`], answered by [`crate::group::Fetched`] and a bulk.
+    Fetch = 37,
+    /// [`crate::group::Peek`], answered by a bulk, or by nothing.
+    Peek = 38,
+    /// [`crate::group::Distrust`], answered by nothing.
+    Distrust = 39,
     /// [`crate::group::Copied`] and bulk, answered by [`crate::group::Taken`].
     Copy = 40,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 27] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -59,12 +75,20 @@ impl Kind {
         Kind::Status,
         Kind::Overview,
         Kind::Migrate,
+        Kind::RenewMember,
+        Kind::Join,
+        Kind::Groups,
+        Kind::ViewOf,
         Kind::Vouch,
+        Kind::Leave,
         Kind::Greet,
         Kind::Append,
         Kind::Seal,
         Kind::Fence,
         Kind::ReadBack,
+        Kind::Fetch,
+        Kind::Peek,
+        Kind::Distrust,
         Kind::Copy,
     ];
 

@@ -6,7 +6,10 @@ use std::fmt::Debug;
 
 use forebay_cluster::{Grant, Lease, SessionId, SlotNumber, Stamp};
 use forebay_format::row::{DirectoryRow, Extent, InodeRow, Layout, ObjectRef};
-use forebay_group::{Candidate, Fenced, GroupId, Lane, MemberId, NotTaken, Offer, Verdict};
+use forebay_group::{
+    Candidate, Fenced, GroupId, Incarnation, Lane, Member, MemberId, MemberRow, MemberState, NotTaken, Offer,
+    Verdict, View, ViewEpoch,
+};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
@@ -17,6 +20,10 @@ use forebay_protocol::{
     Rights, SealedSegment, SegmentCommit, SegmentPlace, ServerStatus, SetPlace, Settle, SpaceAnswer, Step,
     StoreSegments, StoredSegment, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
     VolumeStatus, Welcome,
+    group::{
+        Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, Join, Joined, Leave,
+        MemberNumbers, Peek, RenewMember, Renewed, ViewOf, Walk,
+    },
 };
 use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
 use proptest::prelude::*;
@@ -372,7 +379,101 @@ fn all() -> Vec<Case> {
         volumes: vec![owned],
     }));
     all.push(case(overview(&member)));
+    groups(&mut all);
     all
+}
+
+fn group_view() -> View {
+    let mut view = View::new(3);
+    view.epoch = ViewEpoch(300);
+    for byte in [1, 2] {
+        view.members.insert(MemberId([byte; 16]), group_member(MemberState::Draining));
+    }
+    view.before = vec![Candidate { id: MemberId([1; 16]), weight: 200, zone: "z".to_owned() }];
+    view
+}
+
+fn group_member(state: MemberState) -> Member {
+    let (address, node, zone) = ("10.0.0.1:7301".to_owned(), "n1".to_owned(), "rack1".to_owned());
+    Member { incarnation: Incarnation([9; 16]), address, node, zone, weight: 2048, state }
+}
+
+fn groups(all: &mut Vec<Case>) {
+    fn case<M: Message + Debug>(message: M) -> Case {
+        let read = |bytes: &[u8]| M::decode(bytes).ok().map(|message| message.encode());
+        (format!("{message:?}"), message.encode(), read)
+    }
+    let (group, id, incarnation) = (GroupId([7; 16]), MemberId([1; 16]), Incarnation([9; 16]));
+    let numbers = MemberNumbers { dirty_bytes: 1, used: 300, capacity: 1 << 40, load: 4 };
+    let member = group_member(MemberState::Active);
+    all.push(case(Join { group, id, member: member.clone(), log_end: 1 << 33, dirty: 5, numbers }));
+    all.push(case(Joined::In(group_view())));
+    all.push(case(Joined::Acts("a:1".to_owned())));
+    all.push(case(Joined::Never("why".to_owned())));
+    let row = MemberRow { incarnation, beat: 300, acknowledged: ViewEpoch(5), log_end: 6, dirty: 7 };
+    all.push(case(RenewMember { group, id, row, numbers }));
+    all.push(case(Renewed::Stays(ViewEpoch(300), Some(group_view()))));
+    all.push(case(Renewed::Out));
+    all.push(case(Leave { group, id, incarnation }));
+    let (volume_name, token) = ("v".to_owned(), Some("s".to_owned()));
+    all.push(case(ViewOf { volume: volume_name, token, known: ViewEpoch(3) }));
+    all.push(case(Some(GroupView { name: "g".to_owned(), id: group, view: Some(group_view()) })));
+    proxies(all);
+    let (name, of) = (|| "g".to_owned(), || "node1".to_owned());
+    for request in [
+        GroupRequest::Create(name(), 2),
+        GroupRequest::List,
+        GroupRequest::Show(name()),
+        GroupRequest::SetCopies(name(), 3),
+        GroupRequest::SetMember(name(), of(), Some(300), Some("z".to_owned())),
+        GroupRequest::Drain(name(), of()),
+        GroupRequest::Remove(name(), of()),
+        GroupRequest::Delete(name()),
+        GroupRequest::Assign("v".to_owned(), Some(name())),
+        GroupRequest::OfVolume("v".to_owned()),
+    ] {
+        all.push(case(request));
+    }
+    let (acknowledged, drained) = (ViewEpoch(4), true);
+    let shown = GroupMember { id, member, drained, acknowledged, dirty: 1, numbers };
+    all.push(case(vec![GroupInfo {
+        name: name(),
+        id: group,
+        epoch: ViewEpoch(5),
+        copies: 2,
+        members: vec![shown],
+        lost: vec![id],
+        volumes: vec!["v".to_owned()],
+    }]));
+}
+
+fn proxies(all: &mut Vec<Case>) {
+    fn case<M: Message + Debug>(message: M) -> Case {
+        let read = |bytes: &[u8]| M::decode(bytes).ok().map(|message| message.encode());
+        (format!("{message:?}"), message.encode(), read)
+    }
+    let (object, offset, len) = (OBJECT, 1 << 22, 70_000);
+    for (walk, waits) in [(Walk::Sequential, true), (Walk::Nearby, false), (Walk::Random, true)] {
+        all.push(case(Fetch { object, offset, len, segment: SegmentId(9), at: 300, walk, waits }));
+    }
+    all.push(case(Fetched::Here { width: 16, epoch: ViewEpoch(3) }));
+    all.push(case(Fetched::Length(1 << 26)));
+    all.push(case(Fetched::Coming));
+    all.push(case(Peek { object, offset, len }));
+    all.push(case(Distrust { object, offset, len }));
+}
+
+#[test]
+fn members_of_a_view_have_one_order() {
+    let view = group_view();
+    let bytes = view.encode();
+    assert_eq!(View::decode(&bytes).unwrap(), view);
+    let one = [&[1; 16][..], &group_member(MemberState::Draining).encode()].concat();
+    let two = [&[2; 16][..], &one[16..]].concat();
+    let (head, rest) = (&bytes[..4], &bytes[4 + 2 * one.len()..]);
+    assert_eq!([head, &one, &two, rest].concat(), bytes);
+    View::decode(&[head, &two, &one, rest].concat()).unwrap_err();
+    View::decode(&[head, &one, &one, rest].concat()).unwrap_err();
 }
 
 fn overview(member: &MemberStatus) -> Overview {

@@ -71,7 +71,7 @@ fn all() -> Vec<(String, Vec<u8>, Again)> {
         of(&greet),
         of(&greeted),
         of(&Vouch { volume: VolumeId([9; 16]), token: None }),
-        of(&Vouched { volume: volume(), rights: Rights::ALL, for_ms: 10_000 }),
+        of(&Vouched { volume: volume(), rights: Rights::ALL, for_ms: 10_000, group: None, whole: true }),
         of(&Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] }),
         of(&SEAL),
         of(&Copied { seal: SEAL }),

@@ -111,6 +111,7 @@ fn server(engine: &str) -> MetaServer {
         insecure: true,
         admins: Vec::new(),
         terms: Terms::default(),
+        group_terms: forebay_group::GroupTerms::default(),
         ticks: Ticking::default(),
     };
     MetaServer::start(&options, &|| false).unwrap().unwrap()

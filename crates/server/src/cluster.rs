@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use crate::{
     counts::Counts,
     error::ServerError,
+    groups::Groups,
     hosting::Hosted,
     members::{HEAD_START, Members, SETTLED_AFTER},
     migration::MigrationWatch,
@@ -31,6 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) server: ServerId,
     pub(crate) members: Mutex<Members>,
     pub(crate) hosted: RwLock<BTreeMap<VolumeId, Arc<Hosted>>>,
+    pub(crate) groups: Groups,
     pub(crate) terms: Terms,
     pub(crate) ticks: Arc<dyn Ticks>,
     pub(crate) runtime: Handle,
@@ -78,7 +80,8 @@ impl Cluster {
             self.registry.put_member(server, None)?;
         }
         self.registry.refresh()?;
-        self.follow()
+        self.follow()?;
+        Ok(self.groups.look(self)?)
     }
 
     /// Reads who is there.

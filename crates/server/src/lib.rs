@@ -11,6 +11,7 @@ mod admin;
 mod cluster;
 mod counts;
 mod error;
+mod groups;
 mod hosting;
 mod links;
 pub mod members;

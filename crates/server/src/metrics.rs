@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, registry::GroupEntry};
 
 /// All metrics.
 pub(crate) fn text(cluster: &Cluster) -> String {
@@ -11,7 +11,28 @@ pub(crate) fn text(cluster: &Cluster) -> String {
     volumes(cluster, &mut text);
     let living = cluster.members.lock().living(cluster.ticks.now()).len() as u64;
     one(&mut text, "servers", "gauge", "Servers that live, this one among them.", living);
+    groups(cluster, &mut text);
     text
+}
+
+fn groups(cluster: &Cluster, text: &mut String) {
+    let (renewals, batches) = cluster.groups.renewals.counts();
+    one(text, "renewals_total", "counter", "Renewals of members of groups that were taken up.", renewals);
+    one(text, "renewal_batches_total", "counter", "Batches that these were committed in.", batches);
+    let known = cluster.groups.known();
+    let mut each = |name: &str, help: &str, value: &dyn Fn(&GroupEntry) -> u64| {
+        let _ = writeln!(text, "# HELP forebay_group_{name} {help}\n# TYPE forebay_group_{name} gauge");
+        for (group, found) in &known.groups {
+            let value = value(&found.row);
+            let _ = writeln!(text, "forebay_group_{name}{{group=\"{group}\"}} {value}");
+        }
+    };
+    each("view_epoch", "Which view of the group is the present one.", &|group| group.row.view.epoch.0);
+    each("members", "Members in it.", &|group| group.row.view.members.len() as u64);
+    each("dirty_bytes", "Bytes at members that the store may not have.", &|group| {
+        let of = known.members.iter().filter(|((of, _), _)| *of == group.id);
+        of.map(|(_, found)| found.row.numbers.dirty_bytes).sum()
+    });
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

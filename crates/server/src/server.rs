@@ -9,6 +9,7 @@ use std::{
 
 use forebay_cluster::{ServerId, Terms};
 use forebay_engine::{Engine, EngineError, EngineHost};
+use forebay_group::GroupTerms;
 use forebay_owner::{SystemTicks, Ticks};
 use forebay_rpc::{
     Address, Security, Server, ServerConfig,
@@ -21,6 +22,7 @@ use crate::{
     cluster::Cluster,
     counts::Counts,
     error::ServerError,
+    groups::Groups,
     hosting::Hosted,
     members::Members,
     metrics,
@@ -57,6 +59,8 @@ pub struct ServerOptions {
     pub admins: Vec<String>,
     /// How long things last: the same at all servers.
     pub terms: Terms,
+    /// How long things last in groups of proxies: the same at all servers and proxies.
+    pub group_terms: GroupTerms,
     /// The clock of these terms.
     pub ticks: Ticking,
 }
@@ -90,6 +94,7 @@ struct Beats {
     /// Dropped to end the thread.
     until: mpsc::Sender<()>,
     thread: JoinHandle<()>,
+    renewals: JoinHandle<()>,
 }
 
 impl std::fmt::Debug for MetaServer {
@@ -134,6 +139,7 @@ impl MetaServer {
             server,
             members: Mutex::new(Members::new(server, address.clone())),
             hosted: RwLock::new(BTreeMap::new()),
+            groups: Groups::new(options.group_terms),
             terms: options.terms,
             ticks: Arc::clone(&options.ticks.0),
             runtime: runtime.handle().clone(),
@@ -184,7 +190,10 @@ impl MetaServer {
                 }
             }
         })?;
-        Ok(Beats { until, thread })
+        let cluster = Arc::clone(&self.cluster);
+        let renewals = std::thread::Builder::new().name("fb-renewals".to_owned());
+        let renewals = renewals.spawn(move || cluster.groups.renewals.run(&cluster))?;
+        Ok(Beats { until, thread, renewals })
     }
 
     /// Where it listens, with the ports that the system chose.
@@ -233,10 +242,11 @@ impl MetaServer {
     }
 
     fn end_beats(&mut self) {
-        if let Some(Beats { until, thread }) = self.beats.take() {
+        if let Some(Beats { until, thread, renewals }) = self.beats.take() {
             drop(until);
-            if thread.join().is_err() {
-                tracing::error!("the thread of members panicked");
+            self.cluster.groups.renewals.stop();
+            if thread.join().is_err() || renewals.join().is_err() {
+                tracing::error!("a thread of members panicked");
             }
         }
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use forebay_cluster::Terms;
+use forebay_group::GroupTerms;
 use forebay_server::{DatabasePlace, DatabasePlaceError, MetaServer, ServerOptions, Ticking};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -51,6 +52,7 @@ fn serve(args: &MetaServerArgs) -> Result<ExitCode, CliError> {
         insecure: args.insecure,
         admins: args.admins.clone(),
         terms: Terms::default(),
+        group_terms: GroupTerms::default(),
         ticks: Ticking::default(),
     };
     let metrics = match args.metrics {
@@ -87,7 +89,7 @@ fn serve(args: &MetaServerArgs) -> Result<ExitCode, CliError> {
 }
 
 /// Set by the first signal; the second ends the process as it is.
-fn listen_to_signals() -> std::io::Result<Arc<AtomicBool>> {
+pub(crate) fn listen_to_signals() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         // In this order: the first one finds it not yet set.

@@ -1,11 +1,18 @@
 //! What members of a proxy group, those who use them, and metadata servers say to each other. `docs/design/proxy-group.md` has the list.
 
+mod reads;
+mod views;
 mod write_back;
 
 use forebay_group::{Incarnation, ViewEpoch};
 
 use crate::word::number;
 
+pub use reads::{Distrust, Fetch, Fetched, Peek, Walk};
+pub use views::{
+    GroupInfo, GroupMember, GroupRequest, GroupView, Join, Joined, Leave, MemberNumbers, RenewMember,
+    Renewed, ViewOf,
+};
 pub use write_back::{
     AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
     SegmentAnswer, SegmentRefusal, Taken, Vouch, Vouched,

@@ -75,6 +75,10 @@ pub struct Vouched {
     pub rights: Rights,
     /// How long the member may go by this, in milliseconds.
     pub for_ms: u64,
+    /// The group through which the volume is read.
+    pub group: Option<GroupId>,
+    /// Whether all of the volume is shown: who sees a part of it reads from the store.
+    pub whole: bool,
 }
 
 /// Bytes for one segment.
@@ -251,7 +255,7 @@ pub enum ReadBackAnswer {
 record!(Greet { group, volume, token, client });
 record!(Greeted { member, incarnation, view, draining });
 record!(Vouch { volume, token });
-record!(Vouched { volume, rights, for_ms });
+record!(Vouched { volume, rights, for_ms, group, whole });
 record!(AppendPart { segment, epoch, lane, offset, len, check });
 record!(Appends { parts });
 record!(Seal { segment, epoch, len, check });

@@ -49,6 +49,7 @@ pub(super) fn make(cluster: &Arc<Cluster>, wanted: &VolumeInfo) -> Result<Volume
         generation: 1,
         place: VolumePlace::default(),
         left: None,
+        group: String::new(),
     };
     let store = try_out(&url, &row)?;
     cluster.registry.change(|view| match view.volumes.get(name) {
@@ -91,15 +92,20 @@ fn taken(name: &str, state: VolumeState) -> Refused {
     }
 }
 
-fn check_wishes(wanted: &VolumeInfo) -> Result<(), Refused> {
-    let name = wanted.name.as_str();
+/// Whether something of this kind may be called so.
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), Refused> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    if !begins || name.len() > NAME_MAX || !name.bytes().all(good) {
-        return Err(invalid(format!(
-            "'{name}' cannot be the name of a volume: it has 1 to {NAME_MAX} of a-z, 0-9, '-', '_' and '.', and begins with a letter or digit"
-        )));
+    if begins && name.len() <= NAME_MAX && name.bytes().all(good) {
+        return Ok(());
     }
+    Err(invalid(format!(
+        "'{name}' cannot be the name of a {what}: it has 1 to {NAME_MAX} of a-z, 0-9, '-', '_' and '.', and begins with a letter or digit"
+    )))
+}
+
+fn check_wishes(wanted: &VolumeInfo) -> Result<(), Refused> {
+    check_name("volume", &wanted.name)?;
     let size = wanted.block_size;
     if !size.is_power_of_two() || !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&size) {
         return Err(invalid(format!("a block of {size} bytes: it is a power of two from 256 KiB to 8 MiB")));

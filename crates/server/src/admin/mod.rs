@@ -1,5 +1,6 @@
 //! What those may ask who run the servers: volumes, tokens, how it stands.
 
+mod groups;
 mod making;
 mod overview;
 mod removing;
@@ -15,6 +16,7 @@ use forebay_types::Timespec;
 
 use crate::{cluster::Cluster, registry::VolumeRow, service::Refused};
 
+pub(crate) use groups::{groups, join, leave};
 pub(crate) use making::store_of;
 pub(crate) use overview::overview;
 pub(crate) use status::status;

@@ -6,6 +6,7 @@
 //!
 //! Beats of servers are no changes: each server puts its own row, and no other.
 
+mod groups;
 mod rows;
 
 use std::{
@@ -20,8 +21,12 @@ use forebay_format::{FormatError, row::Row};
 use forebay_types::VolumeId;
 use parking_lot::{Mutex, RwLock};
 
+pub use groups::{Found, GroupBatch, GroupMembers};
 use rows::{CHANGES, MEMBERS, SCHEMA, TOKENS, VOLUMES};
-pub use rows::{Mark, MemberRow, PlaceAddress, TokenId, TokenRow, VolumePlace, VolumeRow, VolumeState};
+pub use rows::{
+    GroupEntry, GroupMemberRow, Mark, MemberRow, PlaceAddress, TokenId, TokenRow, VolumePlace, VolumeRow,
+    VolumeState,
+};
 
 /// The version of the registry's layout that this release writes, and the last that it reads.
 const VERSION: u32 = 1;
@@ -88,11 +93,14 @@ pub enum Change {
     Volume(String, Option<VolumeRow>),
     /// A token with this number.
     Token(TokenId, Option<TokenRow>),
+    /// The group of this name goes, whose row has these bytes.
+    GroupGoes(String, Vec<u8>),
 }
 
 impl Change {
     fn row(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         match self {
+            Change::GroupGoes(name, _) => (rows::group_key(name), None),
             Change::Volume(name, row) => (rows::volume_key(name), row.as_ref().map(Row::encode)),
             Change::Token(id, row) => (rows::token_key(*id), row.as_ref().map(Row::encode)),
         }
@@ -209,14 +217,24 @@ impl Registry {
         let mut batch = Batch::of(&rows);
         batch.rows.push((CHANGES, Some(&next)));
         batch.expect.push((CHANGES.to_vec(), expect));
-        let mut outcome = self.engine.commit(&batch)?;
+        for change in changes {
+            if let Change::GroupGoes(name, bytes) = change {
+                batch.expect.push((rows::group_key(name), Some(bytes.clone())));
+            }
+        }
+        self.commit_settled(&batch, CHANGES)
+    }
+
+    /// Whether the batch was committed, which `mark` tells where its answer is lost; else one of its fences did not hold.
+    fn commit_settled(&self, batch: &Batch<'_>, mark: &[u8]) -> Result<bool, RegistryError> {
+        let mut outcome = self.engine.commit(batch)?;
         for _ in 0..SETTLE_TRIES {
             match outcome {
                 Outcome::Committed => return Ok(true),
                 Outcome::Fenced => return Ok(false),
                 Outcome::Unknown => {}
             }
-            match settle(self.engine.as_ref(), &batch, CHANGES) {
+            match settle(self.engine.as_ref(), batch, mark) {
                 Ok(settled) => outcome = settled,
                 Err(error) => tracing::warn!(%error, "a change of the registry is not settled"),
             }

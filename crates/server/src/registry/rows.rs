@@ -1,10 +1,15 @@
 //! The registry's rows, byte by byte: `docs/design/servers.md`.
 
+mod groups;
+
 use std::fmt;
 
 use forebay_cluster::ServerId;
 use forebay_format::{Decoder, Encoder, FormatError, row::Row};
 use forebay_types::{Compression, VolumeId};
+
+pub(crate) use groups::{GROUP_MEMBERS, GROUPS, group_key, group_member_key, group_member_of, group_of};
+pub use groups::{GroupEntry, GroupMemberRow};
 
 /// The version of the layout, in the row with an empty rest.
 pub(crate) const SCHEMA: &[u8] = &[0];
@@ -138,14 +143,21 @@ pub struct VolumeRow {
     pub place: VolumePlace,
     /// Where it was before, while that database is still to be removed.
     pub left: Option<VolumePlace>,
+    /// The name of the group of proxies through which it is read; empty: none.
+    pub group: String,
 }
 
 impl Row for VolumeRow {
-    /// Version 1 has neither place, so that releases which know no other one read what has none.
+    /// Version 1 has neither place nor group, version 2 no group, so that releases which know no others read what has none.
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
         let elsewhere = self.place != VolumePlace::default() || self.left.is_some();
-        to.u8(if elsewhere { 2 } else { 1 });
+        let grouped = !self.group.is_empty();
+        to.u8(match (grouped, elsewhere) {
+            (true, _) => 3,
+            (false, true) => 2,
+            (false, false) => 1,
+        });
         to.0.extend_from_slice(&self.id.0);
         to.u8(match self.state {
             VolumeState::Making => 1,
@@ -161,12 +173,15 @@ impl Row for VolumeRow {
         to.varint(self.limit.unwrap_or(0));
         to.varint(self.created);
         to.varint(self.generation);
-        if elsewhere {
+        if elsewhere || grouped {
             to.u8(u8::from(self.left.is_some()));
             for place in [&self.place].into_iter().chain(&self.left) {
                 to.bytes(place.address.0.as_bytes());
                 to.bytes(place.brought_by.as_bytes());
             }
+        }
+        if grouped {
+            to.bytes(self.group.as_bytes());
         }
     }
 
@@ -174,8 +189,8 @@ impl Row for VolumeRow {
         const WHAT: &str = "a volume of the registry";
         let mut from = Decoder::new(bytes, WHAT);
         let version = from.u8()?;
-        if !(1..=2).contains(&version) {
-            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 2 });
+        if !(1..=3).contains(&version) {
+            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 3 });
         }
         let id = VolumeId(from.array()?);
         let state = match from.u8()? {
@@ -194,6 +209,10 @@ impl Row for VolumeRow {
         let limit = Some(from.varint()?).filter(|_| limited);
         let (created, generation) = (from.varint()?, from.varint()?);
         let (place, left) = if version == 1 { Default::default() } else { places(&mut from, WHAT)? };
+        let group = if version == 3 { text(&mut from, WHAT)? } else { String::new() };
+        if version == 3 && group.is_empty() {
+            return Err(invalid(WHAT, "its group has no name".to_owned()));
+        }
         from.end()?;
         Ok(VolumeRow {
             id,
@@ -208,6 +227,7 @@ impl Row for VolumeRow {
             generation,
             place,
             left,
+            group,
         })
     }
 }

@@ -23,6 +23,7 @@ fn row(id: u8) -> VolumeRow {
         generation: 1,
         place: VolumePlace::default(),
         left: None,
+        group: String::new(),
     }
 }
 

@@ -62,7 +62,7 @@ impl Service {
 
     fn begin(&self, peer: &Arc<Peer>, body: &[u8]) -> Result<Beginning, Refused> {
         let hello: Hello = decode(body)?;
-        let (row, token) = self.allowed(peer, &hello)?;
+        let (row, token) = self.allowed(peer, &hello.volume, hello.token.as_deref())?;
         let Some(hosted) = self.cluster.hosted(row.id) else {
             return Err(Refusal::NotOwner { address: None }.into());
         };
@@ -92,15 +92,16 @@ impl Service {
     }
 
     /// The volume, and the token by which the caller may use it.
-    fn allowed(
+    pub(super) fn allowed(
         &self,
         peer: &Arc<Peer>,
-        hello: &Hello,
+        volume: &str,
+        token: Option<&str>,
     ) -> Result<(VolumeRow, Option<(TokenId, TokenRow)>), Refused> {
         let free = self.cluster.insecure && !matches!(peer.identity, forebay_rpc::Identity::Certificate(_));
-        let secret = hello.token.as_deref().map(Secret::parse);
+        let secret = token.map(Secret::parse);
         let look = |view: &View| {
-            let row = view.volumes.get(&hello.volume).cloned();
+            let row = view.volumes.get(volume).cloned();
             let token = match &secret {
                 Some(Some(secret)) => view.tokens.get(&secret.id).map(|row| (secret.id, row.clone())),
                 _ => None,
@@ -117,7 +118,7 @@ impl Service {
             found = look(&view);
         }
         let (row, token) = found;
-        let denied = |why: &str| Refused::from(Refusal::Denied(format!("{why} '{}'", hello.volume)));
+        let denied = |why: &str| Refused::from(Refusal::Denied(format!("{why} '{volume}'")));
         let token = match (&secret, token) {
             (None, _) if free => None,
             (None, _) => return Err(denied("a token is needed for the volume")),
@@ -131,11 +132,11 @@ impl Service {
             }
             _ => return Err(denied("the token is unknown, was revoked, or is not for the volume")),
         };
-        let row = row.ok_or_else(|| Refusal::NoVolume(hello.volume.clone()))?;
+        let row = row.ok_or_else(|| Refusal::NoVolume(volume.to_owned()))?;
         match row.state {
             VolumeState::Ready => Ok((row, token)),
             state => {
-                let why = format!("the volume '{}' is {}", hello.volume, state.as_str());
+                let why = format!("the volume '{volume}' is {}", state.as_str());
                 Err(Refusal::Unavailable(why).into())
             }
         }
@@ -158,7 +159,7 @@ fn granted(owner: &VolumeOwner, hello: &Hello, token: Option<&TokenRow>) -> Resu
     }
 }
 
-fn shows_a_part(token: &TokenRow) -> bool {
+pub(super) fn shows_a_part(token: &TokenRow) -> bool {
     token.root.split('/').any(|name| !name.is_empty())
 }
 

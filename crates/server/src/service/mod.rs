@@ -5,6 +5,7 @@
 
 mod ask;
 mod gate;
+mod groups;
 mod hello;
 mod refuse;
 mod vouch;
@@ -87,6 +88,7 @@ impl Service {
             Kind::Hello => self.hello(peer, body).await,
             Kind::Ask => self.ask(&peer, &body).await,
             Kind::Renew => self.renew(&peer, &body),
+            Kind::RenewMember => self.renew_member(&peer, &body).await,
             Kind::Push => Err(WireRefusal::new(Code::UNSUPPORTED, "only servers push").into()),
             _ => {
                 let working = tokio::task::spawn_blocking(move || self.work(kind, &peer, &body));
@@ -106,11 +108,23 @@ impl Service {
             Kind::Status => admin::status(&self.cluster, peer).map(|status| status.encode()),
             Kind::Overview => admin::overview(&self.cluster, peer).map(|overview| overview.encode()),
             Kind::Migrate => migration::migrate(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
+            Kind::Groups => admin::groups(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
+            Kind::Join => admin::join(&self.cluster, peer, &decode(body)?).map(|joined| joined.encode()),
+            Kind::Leave => admin::leave(&self.cluster, peer, &decode(body)?).map(|()| Vec::new()),
+            Kind::ViewOf => self.view_of(peer, body),
             Kind::Vouch => self.vouch(peer, &decode(body)?).map(|vouched| vouched.encode()),
-            Kind::Greet | Kind::Append | Kind::Seal | Kind::Fence | Kind::ReadBack | Kind::Copy => {
+            Kind::Greet
+            | Kind::Append
+            | Kind::Seal
+            | Kind::Fence
+            | Kind::ReadBack
+            | Kind::Copy
+            | Kind::Fetch
+            | Kind::Peek
+            | Kind::Distrust => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "to be asked of a member of a proxy group").into())
             }
-            Kind::Hello | Kind::Ask | Kind::Renew | Kind::Push => {
+            Kind::Hello | Kind::Ask | Kind::Renew | Kind::RenewMember | Kind::Push => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "not to be waited for").into())
             }
         }

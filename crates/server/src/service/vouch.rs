@@ -9,7 +9,7 @@ use forebay_protocol::{
 use forebay_rpc::Peer;
 use forebay_types::{Ino, VolumeId};
 
-use super::{Refused, Service};
+use super::{Refused, Service, hello::shows_a_part};
 use crate::{
     admin::{check, volume_info},
     registry::{RegistryError, TokenRow, View, VolumeRow, VolumeState, now},
@@ -45,7 +45,10 @@ impl Service {
         let rights = rights(vouch, token.as_ref(), self.cluster.insecure)?;
         let (name, row) = volume.ok_or_else(|| Refusal::NoVolume(vouch.volume.to_string()))?;
         ready(&name, &row)?;
-        Ok(Vouched { volume: volume_info(&name, &row), rights, for_ms: FOR_MS })
+        let known = self.cluster.groups.known();
+        let group = known.groups.get(&row.group).map(|found| found.row.id);
+        let whole = !token.is_some_and(|token| shows_a_part(&token));
+        Ok(Vouched { volume: volume_info(&name, &row), rights, for_ms: FOR_MS, group, whole })
     }
 }
 

@@ -83,6 +83,7 @@ impl Bed {
             insecure: true,
             admins: Vec::new(),
             terms: Terms::default(),
+            group_terms: forebay_group::GroupTerms::default(),
             ticks: Ticking::default(),
         }
     }

@@ -4,6 +4,7 @@
 
 mod bed;
 mod garbage;
+mod groups;
 mod matrix;
 mod migrating;
 mod places;

@@ -14,7 +14,12 @@ fn volume() -> VolumeRow {
         generation: 3,
         place: VolumePlace::default(),
         left: None,
+        group: String::new(),
     }
+}
+
+fn grouped() -> VolumeRow {
+    VolumeRow { group: "g".to_owned(), ..volume() }
 }
 
 fn moved() -> VolumeRow {
@@ -42,7 +47,10 @@ fn rows_are_read_as_they_were_written() {
     assert_eq!(VolumeRow::decode(&moved().encode()), Ok(moved()));
     let back = VolumeRow { left: Some(moved().place), ..volume() };
     assert_eq!(VolumeRow::decode(&back.encode()), Ok(back));
-    assert_eq!((volume().encode()[0], moved().encode()[0]), (1, 2));
+    assert_eq!(VolumeRow::decode(&grouped().encode()), Ok(grouped()));
+    let both = VolumeRow { group: "g".to_owned(), ..moved() };
+    assert_eq!(VolumeRow::decode(&both.encode()), Ok(both));
+    assert_eq!((volume().encode()[0], moved().encode()[0], grouped().encode()[0]), (1, 2, 3));
     assert!(!format!("{:?}", moved()).contains("secret"));
     assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
     let member = MemberRow { address: "a:1".to_owned(), beat: 300, release: "0.1.0".to_owned() };
@@ -53,13 +61,13 @@ fn rows_are_read_as_they_were_written() {
 
 #[test]
 fn rows_that_are_cut_or_of_a_later_release_are_refused() {
-    for row in [volume(), moved()] {
+    for row in [volume(), moved(), grouped()] {
         let bytes = row.encode();
         for len in 0..bytes.len() {
             VolumeRow::decode(&bytes[..len]).unwrap_err();
         }
     }
-    let later = [&[3], &volume().encode()[1..]].concat();
+    let later = [&[4], &volume().encode()[1..]].concat();
     let error = VolumeRow::decode(&later).unwrap_err();
     assert!(error.to_string().contains("use a newer one"), "{error}");
     let bytes = token().encode();

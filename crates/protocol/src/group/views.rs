@@ -1,0 +1,218 @@
+//! Groups of proxies: what their members, their clients and those who run them ask metadata servers.
+
+use std::collections::BTreeMap;
+
+use forebay_format::{Decoder, Encoder, FormatError};
+use forebay_group::{GroupId, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch};
+
+use crate::word::{Word, choice, lists, put_list, record, take_list, wrong};
+
+/// What a member says of itself beside what the protocol needs, for people and for clients that choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemberNumbers {
+    /// Bytes that the store may not have.
+    pub dirty_bytes: u64,
+    /// Bytes of its cache that are used.
+    pub used: u64,
+    /// Bytes of its cache.
+    pub capacity: u64,
+    /// Reads that it answered in the last second.
+    pub load: u64,
+}
+
+/// A process wants to act for a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Join {
+    /// Which group.
+    pub group: GroupId,
+    /// Whose directory it has.
+    pub id: MemberId,
+    /// What it is in the view; the state is the group's to say.
+    pub member: Member,
+    /// Where its log ends.
+    pub log_end: u64,
+    /// Segments in it.
+    pub dirty: u64,
+    /// The rest.
+    pub numbers: MemberNumbers,
+}
+
+/// What becomes of a [`Join`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Joined {
+    /// It acts, from when it asked.
+    In(View),
+    /// Another process acts, or did until a moment ago: it is asked again.
+    Acts(String),
+    /// It never will with this directory, for this reason.
+    Never(String),
+}
+
+/// A member stays in its group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RenewMember {
+    /// Which group.
+    pub group: GroupId,
+    /// Who.
+    pub id: MemberId,
+    /// What its row becomes.
+    pub row: MemberRow,
+    /// The rest.
+    pub numbers: MemberNumbers,
+}
+
+/// What becomes of a [`RenewMember`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Renewed {
+    /// It stays; the present view, where it is later than the one that the member goes by.
+    Stays(ViewEpoch, Option<View>),
+    /// It was counted out, or another process acts: it joins anew.
+    Out,
+}
+
+/// A member that acts no more leaves in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leave {
+    /// Which group.
+    pub group: GroupId,
+    /// Who.
+    pub id: MemberId,
+    /// As which process.
+    pub incarnation: Incarnation,
+}
+
+/// Asks for the group through which a volume is read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ViewOf {
+    /// The volume.
+    pub volume: String,
+    /// The secret of a token for it.
+    pub token: Option<String>,
+    /// The view that is known; 0: none.
+    pub known: ViewEpoch,
+}
+
+/// A group, as a client of it sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupView {
+    /// Its name.
+    pub name: String,
+    /// Which.
+    pub id: GroupId,
+    /// Its view, where that is later than the one that is known.
+    pub view: Option<View>,
+}
+
+/// What is to be done with groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GroupRequest {
+    /// Makes one of this name with so many copies.
+    Create(String, u8),
+    /// All of them.
+    List,
+    /// One of them.
+    Show(String),
+    /// How many copies a segment has.
+    SetCopies(String, u8),
+    /// What a member is: group, member (its node, its address, or its id's first digits), weight, zone.
+    SetMember(String, String, Option<u32>, Option<String>),
+    /// A member takes nothing new, and puts what it has.
+    Drain(String, String),
+    /// A member that has drained leaves for good.
+    Remove(String, String),
+    /// Forgets one without members, which no volume is read through.
+    Delete(String),
+    /// A volume is read through this group, or through none.
+    Assign(String, Option<String>),
+    /// The group of a volume; none, or one.
+    OfVolume(String),
+}
+
+/// A member, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupMember {
+    /// Who.
+    pub id: MemberId,
+    /// What it is; its weight is 0 where it is not in the view.
+    pub member: Member,
+    /// Whether it takes nothing new and has nothing that the store may not have.
+    pub drained: bool,
+    /// The view that it goes by.
+    pub acknowledged: ViewEpoch,
+    /// Segments that the store may not have.
+    pub dirty: u64,
+    /// The rest.
+    pub numbers: MemberNumbers,
+}
+
+/// A group, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupInfo {
+    /// Its name.
+    pub name: String,
+    /// Which.
+    pub id: GroupId,
+    /// Its view.
+    pub epoch: ViewEpoch,
+    /// How many members have a segment before it is acknowledged.
+    pub copies: u8,
+    /// Who is in it.
+    pub members: Vec<GroupMember>,
+    /// Who was counted out, or left, and may come back.
+    pub lost: Vec<MemberId>,
+    /// Volumes that are read through it.
+    pub volumes: Vec<String>,
+}
+
+impl Word for View {
+    fn put(&self, to: &mut Encoder<'_>) {
+        self.epoch.put(to);
+        self.copies.put(to);
+        to.varint(self.members.len() as u64);
+        for (id, member) in &self.members {
+            id.put(to);
+            member.put(to);
+        }
+        put_list(&self.before, to);
+    }
+
+    fn take(from: &mut Decoder<'_>) -> Result<View, FormatError> {
+        let (epoch, copies) = (ViewEpoch::take(from)?, u8::take(from)?);
+        let listed: Vec<(MemberId, Member)> = take_list(from)?;
+        let count = listed.len();
+        let ordered = listed.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let members: BTreeMap<MemberId, Member> = listed.into_iter().collect();
+        // In one order alone, so that what is decoded encodes to what it was.
+        if !ordered || members.len() != count {
+            return Err(wrong("members of a view are not in their order".to_owned()));
+        }
+        Ok(View { epoch, copies, members, before: take_list(from)? })
+    }
+}
+
+record!(Member { incarnation, address, node, zone, weight, state });
+record!(MemberRow { incarnation, beat, acknowledged, log_end, dirty });
+record!(MemberNumbers { dirty_bytes, used, capacity, load });
+record!(Join { group, id, member, log_end, dirty, numbers });
+record!(RenewMember { group, id, row, numbers });
+record!(Leave { group, id, incarnation });
+record!(ViewOf { volume, token, known });
+record!(GroupView { name, id, view });
+record!(GroupMember { id, member, drained, acknowledged, dirty, numbers });
+record!(GroupInfo { name, id, epoch, copies, members, lost, volumes });
+choice!(MemberState { 1 => Active, 2 => Draining });
+choice!(Joined { 1 => In(view), 2 => Acts(address), 3 => Never(why) });
+choice!(Renewed { 1 => Stays(epoch, view), 2 => Out });
+choice!(GroupRequest {
+    1 => Create(name, copies),
+    2 => List,
+    3 => Show(name),
+    4 => SetCopies(name, copies),
+    5 => SetMember(name, member, weight, zone),
+    6 => Drain(name, member),
+    7 => Remove(name, member),
+    8 => Delete(name),
+    9 => Assign(volume, group),
+    10 => OfVolume(volume),
+});
+lists!(GroupInfo, GroupMember, (MemberId, u64));

@@ -1,0 +1,376 @@
+//! Groups of proxies: who is in them, by way of servers over each engine.
+
+use std::time::{Duration, Instant};
+
+use forebay_group::{
+    GroupId, GroupTerms, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch,
+};
+use forebay_protocol::{
+    Kind, Message, Refusal,
+    group::{
+        GroupInfo, GroupRequest, GroupView, Join, Joined, Leave, MemberNumbers, RenewMember, Renewed, ViewOf,
+        Vouch, Vouched,
+    },
+};
+use forebay_server::{MetaServer, ServerOptions};
+
+use crate::{
+    bed::{Asks, Bed, Not, until, whole},
+    rights::strict,
+};
+
+const OUT_AFTER: Duration = Duration::from_millis(2500);
+
+fn serve(bed: &Bed) -> MetaServer {
+    let group_terms =
+        GroupTerms { act_for: Duration::from_secs(2), count_out_after: OUT_AFTER, ..GroupTerms::default() };
+    let options = ServerOptions { group_terms, ..bed.options() };
+    MetaServer::start(&options, &|| false).unwrap().unwrap()
+}
+
+/// A proxy, as far as servers see one.
+struct Proxy {
+    group: GroupId,
+    id: MemberId,
+    incarnation: Incarnation,
+    beat: u64,
+    view: View,
+}
+
+fn join_of(group: GroupId, id: u8, incarnation: u8, log_end: u64) -> Join {
+    Join {
+        group,
+        id: MemberId([id; 16]),
+        member: Member {
+            incarnation: Incarnation([incarnation; 16]),
+            address: format!("127.0.0.1:{}", 7300 + u16::from(id)),
+            node: format!("node{id}"),
+            zone: format!("zone{id}"),
+            weight: 4,
+            state: MemberState::Active,
+        },
+        log_end,
+        dirty: 0,
+        numbers: MemberNumbers::default(),
+    }
+}
+
+fn try_join(asks: &Asks, join: &Join) -> Joined {
+    asks.call(Kind::Join, join).unwrap()
+}
+
+impl Proxy {
+    fn join(asks: &Asks, group: GroupId, id: u8, incarnation: u8) -> Proxy {
+        let join = join_of(group, id, incarnation, 100);
+        match try_join(asks, &join) {
+            Joined::In(view) => {
+                Proxy { group, id: join.id, incarnation: join.member.incarnation, beat: 1, view }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn renewal(&mut self, dirty: u64) -> RenewMember {
+        self.beat += 1;
+        RenewMember {
+            group: self.group,
+            id: self.id,
+            row: MemberRow {
+                incarnation: self.incarnation,
+                beat: self.beat,
+                acknowledged: self.view.epoch,
+                log_end: 100,
+                dirty,
+            },
+            numbers: MemberNumbers { dirty_bytes: dirty << 20, used: 5, capacity: 10, load: 3 },
+        }
+    }
+
+    /// Whether it stays.
+    fn renew(&mut self, asks: &Asks, dirty: u64) -> bool {
+        let renewal = self.renewal(dirty);
+        match asks.call(Kind::RenewMember, &renewal).unwrap() {
+            Renewed::Stays(_, view) => {
+                self.view = view.unwrap_or_else(|| self.view.clone());
+                true
+            }
+            Renewed::Out => false,
+        }
+    }
+}
+
+fn ask(asks: &Asks, request: &GroupRequest) -> Result<Vec<GroupInfo>, Not> {
+    asks.call(Kind::Groups, request)
+}
+
+fn create(asks: &Asks, name: &str) -> GroupId {
+    ask(asks, &GroupRequest::Create(name.to_owned(), 2)).unwrap()[0].id
+}
+
+fn show(asks: &Asks, name: &str) -> GroupInfo {
+    ask(asks, &GroupRequest::Show(name.to_owned())).unwrap().pop().unwrap()
+}
+
+fn say_leave(asks: &Asks, leave: &Leave) {
+    assert!(asks.raw(Kind::Leave as u16, leave.encode()).unwrap().is_empty());
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, Not>) -> String {
+    match result {
+        Err(Not::Refused(Refusal::Invalid(why))) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn members_join_drain_and_leave_over_each_engine() {
+    for bed in [Bed::directory(), Bed::slate(), Bed::postgres()] {
+        let server = serve(&bed);
+        let asks = Asks::of(&server);
+        let group = create(&asks, "g");
+        let (mut one, mut two) = (Proxy::join(&asks, group, 1, 1), Proxy::join(&asks, group, 2, 1));
+        assert_eq!((one.view.epoch, two.view.epoch), (ViewEpoch(2), ViewEpoch(3)));
+        assert_eq!(two.view.members.len(), 2);
+        // The answer to a join was lost: the same again.
+        assert!(matches!(try_join(&asks, &join_of(group, 1, 1, 100)), Joined::In(_)));
+        assert!(one.renew(&asks, 0) && two.renew(&asks, 3));
+        assert_eq!(one.view.epoch, ViewEpoch(3), "it is told of the later view");
+        let info = show(&asks, "g");
+        assert_eq!((info.copies, info.members.len()), (2, 2));
+        let member = &info.members[1];
+        assert_eq!((member.dirty, member.numbers.dirty_bytes, member.drained), (3, 3 << 20, false));
+
+        let drain = GroupRequest::Drain("g".to_owned(), "node2".to_owned());
+        let remove = GroupRequest::Remove("g".to_owned(), "node2".to_owned());
+        ask(&asks, &drain).unwrap();
+        assert_eq!(ask(&asks, &drain).unwrap()[0].epoch, ViewEpoch(4), "it drains already");
+        assert!(refused(ask(&asks, &remove)).contains("has 3 segments"));
+        while two.view.epoch < ViewEpoch(4) {
+            assert!(two.renew(&asks, 0) && one.renew(&asks, 0));
+        }
+        assert_eq!(two.view.members[&two.id].state, MemberState::Draining);
+        assert!(refused(ask(&asks, &remove)).contains("has not said that it drains"));
+        assert!(two.renew(&asks, 0) && one.renew(&asks, 0), "it says so now");
+        assert!(show(&asks, "g").members[1].drained);
+        assert_eq!(ask(&asks, &remove).unwrap()[0].members.len(), 1);
+        assert!(!two.renew(&asks, 0));
+        let again = try_join(&asks, &join_of(group, 2, 9, 100));
+        assert!(matches!(&again, Joined::Never(why) if why.contains("was removed")), "{again:?}");
+
+        let leave = Leave { group, id: one.id, incarnation: Incarnation([7; 16]) };
+        say_leave(&asks, &leave);
+        assert_eq!(show(&asks, "g").members.len(), 1, "that was another process");
+        say_leave(&asks, &Leave { incarnation: one.incarnation, ..leave });
+        let info = show(&asks, "g");
+        assert!(info.members.is_empty() && info.lost == [one.id]);
+        let older = try_join(&asks, &join_of(group, 1, 2, 99));
+        assert!(matches!(&older, Joined::Never(why) if why.contains("older copy")), "{older:?}");
+        assert!(matches!(try_join(&asks, &join_of(group, 1, 2, 100)), Joined::In(_)));
+        server.stop();
+    }
+}
+
+#[test]
+fn who_does_not_renew_is_counted_out_and_joins_again() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    let group = create(&asks, "g");
+    let (mut one, mut two) = (Proxy::join(&asks, group, 1, 1), Proxy::join(&asks, group, 2, 1));
+    assert!(two.renew(&asks, 0));
+    let taken = try_join(&asks, &join_of(group, 2, 2, 500));
+    assert!(matches!(&taken, Joined::Acts(at) if at == "127.0.0.1:7302"), "{taken:?}");
+    let info = until("the silent one is out", || {
+        assert!(one.renew(&asks, 0), "it renews");
+        Some(show(&asks, "g")).filter(|info| info.members.len() == 1)
+    });
+    assert_eq!((info.members[0].id, info.lost), (one.id, vec![two.id]));
+    assert!(!two.renew(&asks, 0), "too late");
+    let mut next = Proxy::join(&asks, group, 2, 2);
+    assert!(next.renew(&asks, 0) && !two.renew(&asks, 0));
+}
+
+/// A server that starts anew has watched nobody: it counts nobody out at once.
+#[test]
+fn members_outlive_their_server() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    let group = create(&asks, "g");
+    let mut one = Proxy::join(&asks, group, 1, 1);
+    assert!(one.renew(&asks, 0));
+    drop((asks, server));
+    std::thread::sleep(OUT_AFTER);
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    assert!(one.renew(&asks, 0));
+    assert_eq!(show(&asks, "g").members.len(), 1);
+}
+
+#[test]
+fn two_servers_make_one_line_of_views() {
+    let bed = Bed::postgres();
+    let (first, second) = (serve(&bed), serve(&bed));
+    let asks = [Asks::of(&first), Asks::of(&second)];
+    let group = create(&asks[0], "g");
+    let mut proxies: Vec<Proxy> = std::thread::scope(|scope| {
+        let asks = &asks;
+        let join = move |id: u8| scope.spawn(move || Proxy::join(&asks[usize::from(id % 2)], group, id, 1));
+        let joining: Vec<_> = (1..=8).map(join).collect();
+        joining.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut epochs: Vec<u64> = proxies.iter().map(|proxy| proxy.view.epoch.0).collect();
+    epochs.sort_unstable();
+    assert_eq!(epochs, (2..=9).collect::<Vec<u64>>(), "each join is a view of its own");
+    // One dies; both servers see that, and count it out once.
+    let dead = proxies.pop().unwrap();
+    let mut turn = 0;
+    until("it is counted out", || {
+        turn += 1;
+        std::thread::scope(|scope| {
+            for proxy in &mut proxies {
+                let asks = &asks[turn % 2];
+                scope.spawn(move || assert!(proxy.renew(asks, 0)));
+            }
+        });
+        (show(&asks[turn % 2], "g").members.len() == 7).then_some(())
+    });
+    let seen: Vec<_> = asks.iter().map(|asks| show(asks, "g")).collect();
+    assert_eq!((seen[0].epoch, seen[1].epoch), (ViewEpoch(10), ViewEpoch(10)));
+    assert_eq!(seen[0].lost, [dead.id]);
+}
+
+#[test]
+fn renewals_of_a_second_are_one_batch() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    let group = create(&asks, "g");
+    let mut proxies: Vec<Proxy> = (1..=40).map(|id| Proxy::join(&asks, group, id, 1)).collect();
+    let count = |name: &str| {
+        let text = (server.metrics())();
+        let line = text.lines().find(|line| line.starts_with(&format!("forebay_meta_{name} "))).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!((count("renewals_total"), count("renewal_batches_total")), (0, 0));
+    let began = Instant::now();
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            for proxy in &mut proxies {
+                let asks = &asks;
+                scope.spawn(move || assert!(proxy.renew(asks, 0)));
+            }
+        });
+    }
+    let batches = count("renewal_batches_total");
+    assert_eq!(count("renewals_total"), 80);
+    assert!(batches <= began.elapsed().as_secs() + 1, "{batches} in {:?}", began.elapsed());
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_line() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    let group = create(&asks, "g");
+    let _one = Proxy::join(&asks, group, 1, 1);
+    let _other = Proxy::join(&asks, group, 2, 1);
+    let (g, member) = (|| "g".to_owned(), |name: &str| name.to_owned());
+    let set = |who: &str, weight, zone| GroupRequest::SetMember(g(), member(who), weight, zone);
+    for (request, part) in [
+        (GroupRequest::Create(g(), 2), "there is a group 'g' already"),
+        (GroupRequest::Create("G!".to_owned(), 2), "cannot be the name of a group"),
+        (GroupRequest::Create("h".to_owned(), 0), "0 copies"),
+        (GroupRequest::SetCopies(g(), 9), "from 1 to 8"),
+        (GroupRequest::Show("h".to_owned()), "there is no group 'h': `forebay group create h`"),
+        (GroupRequest::Drain(g(), member("node9")), "no member 'node9'"),
+        (GroupRequest::Drain("h".to_owned(), member("node1")), "no group 'h'"),
+        (set("node1", Some(0), None), "0 is no weight"),
+        (set("node1", Some((1 << 20) + 1), None), "is no weight"),
+        (set("node1", None, Some(String::new())), "is no zone"),
+        (set("node1", None, Some("a\nb".to_owned())), "is no zone"),
+        (GroupRequest::Delete(g()), "has members"),
+        (GroupRequest::Remove(g(), member("node1")), "has not said that it drains"),
+    ] {
+        let why = refused(ask(&asks, &request));
+        assert!(why.contains(part), "{request:?}: {why}");
+    }
+    let missing = Join { group: GroupId([9; 16]), ..join_of(group, 3, 1, 0) };
+    assert!(refused(asks.call::<Joined>(Kind::Join, &missing)).contains("no group with the id"));
+    let mut wrong = join_of(group, 3, 1, 0);
+    wrong.member.zone = "z".repeat(65);
+    assert!(refused(asks.call::<Joined>(Kind::Join, &wrong)).contains("is no zone"));
+
+    ask(&asks, &set("127.0.0.1:7302", Some(1 << 20), Some("rack".to_owned()))).unwrap();
+    ask(&asks, &GroupRequest::SetCopies(g(), 3)).unwrap();
+    let info = show(&asks, "g");
+    let shape = (info.members[1].member.weight, info.members[1].member.zone.as_str());
+    assert_eq!((shape, info.copies, info.epoch), ((1 << 20, "rack"), 3, ViewEpoch(5)));
+    ask(&asks, &GroupRequest::Drain(g(), MemberId([2; 16]).to_string()[..6].to_owned())).unwrap();
+    assert_eq!(show(&asks, "g").members[1].member.state, MemberState::Draining);
+}
+
+#[test]
+fn a_volume_is_read_through_a_group_by_who_may_read_it() {
+    let bed = Bed::directory();
+    let server = strict(&bed);
+    let asks = Asks::of(&server);
+    let made = asks.create(&bed, "v");
+    let secret = asks.token(&whole("v")).1;
+    let part = asks.token(&forebay_protocol::TokenInfo { root: "/a".to_owned(), ..whole("v") }).1;
+    let view_of = |token: Option<&str>, known: u64| {
+        let token = token.map(str::to_owned);
+        asks.call::<Option<GroupView>>(
+            Kind::ViewOf,
+            &ViewOf { volume: "v".to_owned(), token, known: ViewEpoch(known) },
+        )
+    };
+    let admit = |token: Option<&str>| {
+        let token = token.map(str::to_owned);
+        asks.call::<Vouched>(Kind::Vouch, &Vouch { volume: made.id, token })
+    };
+    assert_eq!(view_of(Some(&secret), 0).unwrap(), None);
+    assert_eq!(admit(Some(&secret)).unwrap().group, None);
+    let assign =
+        |group: Option<&str>| ask(&asks, &GroupRequest::Assign("v".to_owned(), group.map(str::to_owned)));
+    assert!(refused(assign(Some("g"))).contains("no group 'g'"));
+    let group = create(&asks, "g");
+    let _one = Proxy::join(&asks, group, 1, 1);
+    assert_eq!(assign(Some("g")).unwrap()[0].volumes, ["v"]);
+    assert_eq!(ask(&asks, &GroupRequest::OfVolume("v".to_owned())).unwrap()[0].name, "g");
+    assert!(refused(ask(&asks, &GroupRequest::Delete("g".to_owned()))).contains("has members"));
+
+    let found = view_of(Some(&secret), 0).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.id), ("g", group));
+    assert_eq!(found.view.unwrap().members.len(), 1);
+    assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().view, None, "it is known");
+    for token in [None, Some("fbt-wrong"), Some("")] {
+        assert!(matches!(view_of(token, 0), Err(Not::Refused(Refusal::Denied(_)))));
+        assert!(matches!(admit(token), Err(Not::Refused(Refusal::Denied(_)))));
+    }
+    assert_eq!(view_of(Some(&part), 0).unwrap(), None, "who sees a part reads from the store");
+    let admitted = admit(Some(&secret)).unwrap();
+    assert_eq!((admitted.group, admitted.whole), (Some(group), true));
+    assert_eq!(admitted.volume.store, bed.store("v"));
+    assert!(!admit(Some(&part)).unwrap().whole, "it shows a part of the volume");
+    assert!(assign(None).unwrap().is_empty());
+    assert_eq!(view_of(Some(&secret), 0).unwrap(), None);
+}
+
+#[test]
+fn a_group_that_is_used_does_not_go() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    create(&asks, "g");
+    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+    let delete = GroupRequest::Delete("g".to_owned());
+    assert!(refused(ask(&asks, &delete)).contains("the volume 'v' is read through"));
+    ask(&asks, &GroupRequest::Assign("v".to_owned(), None)).unwrap();
+    assert_eq!(ask(&asks, &delete).unwrap()[0].name, "g");
+    assert!(ask(&asks, &GroupRequest::List).unwrap().is_empty());
+    let group = create(&asks, "g");
+    assert_ne!(ask(&asks, &GroupRequest::List).unwrap()[0].id, GroupId([0; 16]));
+    assert_eq!(show(&asks, "g").id, group);
+}
