@@ -2,8 +2,10 @@
 
 mod bench;
 mod dev;
+mod group;
 mod meta;
 mod pki;
+mod proxy;
 
 use std::{
     net::SocketAddr,
@@ -23,12 +25,16 @@ use crate::{shared::SharedUrl, size::ByteSize};
 
 pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
 pub use dev::{DevArgs, DevClusterArgs, DevCommand};
+pub use group::{
+    GroupArgs, GroupCommand, GroupCreateArgs, GroupListArgs, GroupMemberArgs, GroupSetArgs, GroupShowArgs,
+};
 pub use meta::{
     MetaArgs, MetaCommand, MetaServerArgs, MetaStatusArgs, ServersArgs, TlsArgs, TokenArgs, TokenCommand,
     TokenCreateArgs, TokenListArgs, TokenRevokeArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs,
     VolumeDeleteArgs, VolumeListArgs, VolumeMigrateArgs, VolumeSetArgs, VolumeShowArgs,
 };
 pub use pki::{PkiArgs, PkiCommand, PkiInitArgs, PkiIssueArgs};
+pub use proxy::ProxyArgs;
 
 /// A POSIX file system on a directory or a bucket.
 #[derive(Debug, Parser)]
@@ -71,6 +77,10 @@ pub enum Command {
     Volume(VolumeArgs),
     /// Let machines use shared volumes, or no longer
     Token(TokenArgs),
+    /// Run a proxy: a member of a group that caches on its disk what machines read
+    Proxy(ProxyArgs),
+    /// Make, show and change groups of proxies, and let members of them go
+    Group(GroupArgs),
     /// Make certificates for the machines of a cluster, where there is no authority that does
     Pki(PkiArgs),
     /// Try things out on one machine

@@ -99,6 +99,8 @@ fn dispatch(command: Command) -> Result<ExitCode, CliError> {
         Command::Meta(args) => commands::meta::run(&args),
         Command::Volume(args) => commands::volume::run(&args),
         Command::Token(args) => commands::token::run(&args),
+        Command::Proxy(args) => commands::proxy::run(&args),
+        Command::Group(args) => commands::group::run(&args),
         Command::Pki(args) => commands::pki::run(&args),
         Command::Dev(args) => commands::dev::run(&args),
         Command::Completions(args) => commands::pages::completions(&args),

@@ -20,6 +20,8 @@ const COMMANDS: &[&str] = &[
     "meta",
     "volume",
     "token",
+    "proxy",
+    "group",
     "pki",
     "completions",
     "man",

@@ -8,6 +8,7 @@ pub mod ahead;
 mod asks;
 mod data;
 mod error;
+mod group;
 mod link;
 mod names;
 mod ticks;
@@ -19,6 +20,7 @@ pub use data::{
     Appended, Contents, ContentsOptions, ContentsStats, MemberFailed, Members, Room, StoreCache, WriteGroup,
 };
 pub use error::ClientError;
+pub use group::{GroupStore, ReadFrom, Reader, VolumeGroup};
 pub use link::{Answered, Events, Link, LinkConfig, Patience};
 pub use ticks::{SystemTicks, Ticks};
 pub use transport::{Listener, RpcTransport, Transport, Trouble};

@@ -7,7 +7,10 @@ use std::{
     convert::Infallible,
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener as BlockingListener},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,7 @@ type Answer = Response<Full<Bytes>>;
 #[derive(Debug)]
 pub struct LateStore {
     objects: Arc<InMemory>,
+    reads: Arc<AtomicU64>,
     address: SocketAddr,
     runtime: Runtime,
 }
@@ -52,13 +56,16 @@ impl LateStore {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let objects = Arc::new(InMemory::new());
-        let serving = Arc::clone(&objects);
+        let (serving, reads) = (Arc::clone(&objects), Arc::new(AtomicU64::new(0)));
+        let counting = Arc::clone(&reads);
         runtime.spawn(async move {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             while let Ok((stream, _)) = listener.accept().await {
-                let objects = Arc::clone(&serving);
-                let answering = service_fn(move |request| {
+                let (objects, reads) = (Arc::clone(&serving), Arc::clone(&counting));
+                let answering = service_fn(move |request: Request<Incoming>| {
                     let objects = Arc::clone(&objects);
+                    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+                    reads.fetch_add(u64::from(looks && request.uri().query().is_none()), Ordering::Relaxed);
                     async move {
                         tokio::time::sleep(delay).await;
                         Ok::<_, Infallible>(answer(&objects, request).await)
@@ -67,12 +74,17 @@ impl LateStore {
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answering));
             }
         });
-        Ok(LateStore { objects, address, runtime })
+        Ok(LateStore { objects, reads, address, runtime })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many requests there were for an object, for its bytes or its length.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// The paths of all objects below the address, the bucket's name first, each with its size in bytes.

@@ -235,6 +235,9 @@ pub struct VolumeSetArgs {
     /// The store's service, or 'none' for the provider's own
     #[arg(long, value_name = "URL", value_parser = or_none::<String>)]
     pub endpoint: Option<OrNone<String>>,
+    /// The group of proxies through which it is read, or 'none'
+    #[arg(long, value_name = "GROUP", value_parser = or_none::<String>)]
+    pub group: Option<OrNone<String>>,
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,

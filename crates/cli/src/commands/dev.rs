@@ -26,6 +26,11 @@ use crate::{
 /// The volume's name.
 const VOLUME: &str = "play";
 
+/// The group's name.
+const GROUP: &str = "play";
+/// What each proxy caches at most.
+const PROXY_CACHE: &str = "1GiB";
+
 /// How long a server may take to answer for the first time, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -42,6 +47,7 @@ fn cluster(args: &DevClusterArgs) -> Result<ExitCode, CliError> {
     let mut cluster = Cluster::prepare(args)?;
     cluster.start_servers(args.servers)?;
     cluster.make_volume()?;
+    cluster.start_proxies(args.proxies)?;
     for number in 1..=args.mounts {
         cluster.mount(number)?;
     }
@@ -59,6 +65,7 @@ struct Cluster {
     temporary: bool,
     program: PathBuf,
     servers: Vec<(String, Child)>,
+    proxies: Vec<(String, Child)>,
     mounts: Vec<PathBuf>,
 }
 
@@ -74,22 +81,23 @@ impl Cluster {
             make_directory(&directory.join(part))?;
         }
         let directory = fs::canonicalize(&directory).map_err(CliError::io("use", directory.clone()))?;
-        Ok(Cluster { directory, temporary, program, servers: Vec::new(), mounts: Vec::new() })
+        Ok(Cluster {
+            directory,
+            temporary,
+            program,
+            servers: Vec::new(),
+            proxies: Vec::new(),
+            mounts: Vec::new(),
+        })
     }
 
     /// Starts the servers, and waits until one of them serves.
     fn start_servers(&mut self, count: u8) -> Result<(), CliError> {
         for number in 1..=count {
             let address = free_address()?;
-            let log = self.directory.join(format!("server-{number}.log"));
-            let file = File::create(&log).map_err(CliError::io("write", log.clone()))?;
-            let errors = file.try_clone().map_err(CliError::io("write", log.clone()))?;
             let mut command = self.command(["meta", "--insecure", "--listen", &address]);
             command.arg("--engine").arg(format!("dir:{}", self.directory.join("engine").display()));
-            command.stdin(Stdio::null()).stdout(file).stderr(errors);
-            // Ctrl-C is for this process, which ends the others in their order.
-            command.process_group(0);
-            let child = command.spawn().map_err(CliError::io("start", self.program.clone()))?;
+            let child = self.spawn(command, &format!("server-{number}.log"))?;
             self.servers.push((address, child));
         }
         let deadline = Instant::now() + PATIENCE;
@@ -106,14 +114,68 @@ impl Cluster {
         }
     }
 
+    /// Starts a part that runs until the end, with a log of its own.
+    fn spawn(&self, mut command: Command, log: &str) -> Result<Child, CliError> {
+        let log = self.directory.join(log);
+        let file = File::create(&log).map_err(CliError::io("write", log.clone()))?;
+        let errors = file.try_clone().map_err(CliError::io("write", log.clone()))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        // Ctrl-C is for this process, which ends the others in their order.
+        command.process_group(0);
+        command.spawn().map_err(CliError::io("start", self.program.clone()))
+    }
+
+    /// Starts the proxies, waits until the group has them, and has the volume read through it.
+    fn start_proxies(&mut self, count: u8) -> Result<(), CliError> {
+        if count == 0 {
+            return Ok(());
+        }
+        if self.ask(["group", "show", GROUP]).is_err() {
+            self.ask(["group", "create", GROUP])?;
+        }
+        let meta = self.addresses();
+        for number in 1..=count {
+            let address = free_address()?;
+            let mut command = self.command(["proxy", "--insecure", "--listen", &address, "--meta", &meta]);
+            command.args(["--group", GROUP, "--cache-size", PROXY_CACHE, "--zone", &format!("z{number}")]);
+            command.arg("--cache-dir").arg(self.directory.join(format!("proxy-{number}")));
+            let child = self.spawn(command, &format!("proxy-{number}.log"))?;
+            self.proxies.push((address, child));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while !self.all_joined()? {
+            for (number, (_, child)) in self.proxies.iter_mut().enumerate() {
+                if let Ok(Some(status)) = child.try_wait() {
+                    let log = self.directory.join(format!("proxy-{}.log", number + 1));
+                    return Err(CliError::Told(format!("a proxy ended ({status}): {}", last_line(&log))));
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(CliError::Told("the proxies do not join their group".to_owned()));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        self.ask(["volume", "set", VOLUME, "--group", GROUP])
+    }
+
+    /// Whether the group has all proxies.
+    fn all_joined(&self) -> Result<bool, CliError> {
+        let mut command = self.command(["group", "show", GROUP, "--meta", &self.addresses()]);
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(CliError::io("start", self.program.clone()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(self.proxies.iter().all(|(address, _)| text.contains(address)))
+    }
+
     /// Fails if a server has ended.
     fn servers_live(&mut self) -> Result<(), CliError> {
         for (number, (_, child)) in self.servers.iter_mut().enumerate() {
             if let Ok(Some(status)) = child.try_wait() {
                 let log = self.directory.join(format!("server-{}.log", number + 1));
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                let last = said.lines().last().unwrap_or("it said nothing").to_owned();
-                return Err(CliError::Told(format!("a metadata server ended ({status}): {last}")));
+                return Err(CliError::Told(format!(
+                    "a metadata server ended ({status}): {}",
+                    last_line(&log)
+                )));
             }
         }
         Ok(())
@@ -152,6 +214,15 @@ impl Cluster {
             mounts.join("\n"),
             servers.join("\n")
         ));
+        if !self.proxies.is_empty() {
+            let line = |(address, child): &(String, Child)| format!("  {address}  process {}", child.id());
+            let proxies: Vec<_> = self.proxies.iter().map(line).collect();
+            output::line(&format!(
+                "Proxies of the group '{GROUP}', through which the mounts read:\n{}\n\nTry:\n  forebay group show {GROUP} --meta {}",
+                proxies.join("\n"),
+                self.addresses()
+            ));
+        }
         output::line(&format!(
             "\nTry, in another terminal:\n  echo hello > {directory}/mount-1/file && cat {directory}/mount-2/file\n  \
              forebay meta status --meta {}\n  kill -9 {}      # the next server goes on where this one was\n\nCtrl-C ends it{}.",
@@ -179,15 +250,18 @@ impl Cluster {
                 failure = succeed(lazily).err().or(failure);
             }
         }
-        for (_, child) in &mut self.servers {
-            terminate(child);
-        }
-        for (address, mut child) in std::mem::take(&mut self.servers) {
-            if !ends(&mut child) {
-                failure =
-                    Some(CliError::Told(format!("the metadata server at {address} does not end: killed")));
-                let _ = child.kill();
-                let _ = child.wait();
+        // Proxies first: they tell the servers that they leave.
+        for (what, mut parts) in [
+            ("proxy", std::mem::take(&mut self.proxies)),
+            ("metadata server", std::mem::take(&mut self.servers)),
+        ] {
+            parts.iter().for_each(|(_, child)| terminate(child));
+            for (address, child) in &mut parts {
+                if !ends(child) {
+                    failure = Some(CliError::Told(format!("the {what} at {address} does not end: killed")));
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
             }
         }
         if let Some(failure) = failure {
@@ -220,12 +294,18 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if (self.temporary || !self.servers.is_empty() || !self.mounts.is_empty())
+        if (self.temporary || !self.servers.is_empty() || !self.proxies.is_empty() || !self.mounts.is_empty())
             && let Err(error) = self.end()
         {
             output::complain(&error);
         }
     }
+}
+
+/// What a part said last.
+fn last_line(log: &Path) -> String {
+    let said = fs::read_to_string(log).unwrap_or_default();
+    said.lines().last().unwrap_or("it said nothing").to_owned()
 }
 
 /// Runs a command to its end. What it said is the error.

@@ -13,6 +13,7 @@ pub(crate) fn run(args: &LateStoreArgs) -> Result<ExitCode, CliError> {
     let store = started.map_err(|error| CliError::Told(format!("cannot start a store: {error}")))?;
     for question in std::io::stdin().lock().lines().map_while(Result::ok) {
         match question.as_str() {
+            "reads" => output::line(&json!(store.reads())),
             "objects" => output::line(&json!(store.objects())),
             _ => output::line(&json!(store.address())),
         }

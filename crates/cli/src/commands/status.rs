@@ -224,6 +224,8 @@ fn for_people(status: &Value) -> String {
         ("mounted on", join(&[mounted.or_else(|| text("state")), read_only])),
         ("token", rights(&status["rights"])),
         ("store", text("store")),
+        ("group", text("group")),
+        ("read", read(&status["read_bytes"])),
         ("kind", kind(status)),
         ("in use", in_use(status)),
         ("dirty", dirty(status)),
@@ -262,6 +264,13 @@ fn for_people(status: &Value) -> String {
     rows.extend(complaints(status));
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()
+}
+
+/// Where what was read came from.
+fn read(from: &Value) -> Option<String> {
+    let bytes = |key: &str| from[key].as_u64().map(human);
+    let (node, group, store) = (bytes("node")?, bytes("group")?, bytes("store")?);
+    Some(format!("{node} from this machine's proxy, {group} from others, {store} from the store"))
 }
 
 fn time(seconds: &Value) -> String {

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use forebay_protocol::{Kind, Message, VolumeInfo, VolumeRequest, VolumeSet};
+use forebay_protocol::{Kind, Message, VolumeInfo, VolumeRequest, VolumeSet, group::GroupRequest};
 use forebay_types::{Timespec, VolumeId};
 use serde_json::{Value, json};
 
-use super::servers::Servers;
+use super::{group, servers::Servers};
 use crate::{
     args::{
         ServersArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeListArgs,
@@ -111,7 +111,18 @@ fn list(args: &VolumeListArgs) -> Result<(), CliError> {
 
 fn show(args: &VolumeShowArgs) -> Result<(), CliError> {
     let volume = ask_one(&args.servers, &VolumeRequest::Show(args.name.clone()))?;
-    tell(&volume, args.json);
+    tell_with_group(&args.servers, &volume, args.json)
+}
+
+/// The name of the group through which a volume is read.
+fn group_of(servers: &ServersArgs, volume: &str) -> Result<Option<String>, CliError> {
+    let groups = group::ask(servers, &GroupRequest::OfVolume(volume.to_owned()))?;
+    Ok(groups.into_iter().next().map(|group| group.name))
+}
+
+fn tell_with_group(servers: &ServersArgs, volume: &VolumeInfo, json: bool) -> Result<(), CliError> {
+    let group = group_of(servers, &volume.name)?;
+    tell(volume, group, json);
     Ok(())
 }
 
@@ -121,14 +132,21 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
         limit: args.limit.clone().map(|limit| limit.0.map(|size| size.0)),
         endpoint: args.endpoint.clone().map(|endpoint| endpoint.0),
     };
-    if set == VolumeSet::default() {
+    if set == VolumeSet::default() && args.group.is_none() {
         return Err(CliError::Usage(
-            "nothing is to be changed: give --compression, --limit or --endpoint".to_owned(),
+            "nothing is to be changed: give --compression, --limit, --endpoint or --group".to_owned(),
         ));
     }
-    let volume = ask_one(&args.servers, &VolumeRequest::Set(args.name.clone(), set))?;
-    tell(&volume, args.json);
-    Ok(())
+    // The group first: it may be one that there is not.
+    if let Some(group) = &args.group {
+        group::ask(&args.servers, &GroupRequest::Assign(args.name.clone(), group.0.clone()))?;
+    }
+    let request = match set == VolumeSet::default() {
+        true => VolumeRequest::Show(args.name.clone()),
+        false => VolumeRequest::Set(args.name.clone(), set),
+    };
+    let volume = ask_one(&args.servers, &request)?;
+    tell_with_group(&args.servers, &volume, args.json)
 }
 
 fn delete(args: &VolumeDeleteArgs) -> Result<(), CliError> {
@@ -149,9 +167,11 @@ fn delete(args: &VolumeDeleteArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn tell(volume: &VolumeInfo, json: bool) {
+fn tell(volume: &VolumeInfo, group: Option<String>, json: bool) {
     if json {
-        return output::line(&format_args!("{:#}", as_json(volume)));
+        let mut shown = as_json(volume);
+        shown["group"] = json!(group);
+        return output::line(&format_args!("{shown:#}"));
     }
     let rows = [
         ("volume", Some(volume.name.clone())),
@@ -168,6 +188,7 @@ fn tell(volume: &VolumeInfo, json: bool) {
             )),
         ),
         ("limit", Some(volume.limit.map_or_else(|| "none".to_owned(), human))),
+        ("group", group),
         ("created", Some(format!("{} UTC", stamp(volume.created.secs)))),
     ];
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));

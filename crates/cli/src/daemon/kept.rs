@@ -97,6 +97,14 @@ impl Kept {
         }
     }
 
+    /// Where bytes of objects came from, where that is counted.
+    pub(crate) fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
+        match self {
+            Kept::Here(_) => None,
+            Kept::ByServers { keeper, .. } => keeper.read_from(),
+        }
+    }
+
     /// What a status says of it, as an object.
     pub(crate) fn status(&self) -> Value {
         match self {

@@ -30,6 +30,13 @@ fn text(life: &Life) -> String {
             ("uptime_seconds", "Seconds since the mount.", life.began.elapsed().as_secs()),
         ],
     );
+    for (at, (from, bytes)) in life.kept.read_from().into_iter().flatten().enumerate() {
+        let name = "forebay_client_bytes_total";
+        if at == 0 {
+            let _ = writeln!(text, "# HELP {name} Bytes of objects that were read.\n# TYPE {name} counter");
+        }
+        let _ = writeln!(text, "{name}{{from=\"{from}\"}} {bytes}");
+    }
     if let Some(volume) = life.kept.volume() {
         held(volume, &mut text);
         work(&volume.status(), &mut text);

@@ -64,6 +64,11 @@ pub(crate) trait Keeper: Debug + Send + Sync {
     /// What is to be shown of it, as an object: its servers, the session, caches.
     fn status(&self) -> Value;
 
+    /// Where bytes of objects came from: the proxy of this machine, others of the group, the store. `None` where nobody counts them.
+    fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
+        None
+    }
+
     /// Bytes that were written here and that the servers do not have.
     fn unsettled_bytes(&self) -> u64;
 

@@ -78,10 +78,18 @@ impl Keeper for Session {
             "session": self.0.session(),
             "rights": rights(self.0.rights()),
         });
+        let (group, from) = self.0.read_from();
+        status["group"] = json!(group);
+        status["read_bytes"] = json!({ "node": from.node, "group": from.group, "store": from.store });
         if let Some(trouble) = self.0.trouble() {
             status["error"] = trouble.into();
         }
         status
+    }
+
+    fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
+        let (_, from) = self.0.read_from();
+        Some([("node", from.node), ("group", from.group), ("store", from.store)])
     }
 
     fn unsettled_bytes(&self) -> u64 {

@@ -33,7 +33,10 @@ use forebay_object::{ObjectStore, Patience};
 use forebay_protocol::VolumeInfo;
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Asks, ClientError};
+use crate::{
+    Asks, ClientError,
+    group::{GroupStore, VolumeGroup},
+};
 
 pub use lanes::{Appended, MemberFailed, Members, WriteGroup};
 pub use options::{ContentsOptions, Room, StoreCache};
@@ -94,9 +97,14 @@ impl Contents {
         volume: &VolumeInfo,
         options: ContentsOptions,
     ) -> Result<Arc<Contents>, ClientError> {
-        let objects = options.cache.open(&store, volume.id)?;
+        let reads = match &options.group {
+            Some(group) => GroupStore::over(Arc::clone(group), &store),
+            None => store.clone(),
+        };
+        let objects = options.cache.open(&reads, volume.id)?;
         let window = objects.read_ahead_limit();
-        let source = Arc::new(source::Source::new(objects, options.members.clone()));
+        let source = source::Source::new(objects, options.group.clone(), options.members.clone());
+        let source = Arc::new(source);
         let keys = Arc::new(Keyring::new(options.keys.clone()));
         let reader = RunReader::new(Arc::clone(&source) as Arc<dyn SegmentSource>, keys, FRAMES);
         let sealer = options.sealer()?;
@@ -144,6 +152,9 @@ impl Contents {
         self.shared.line.lock().stop = true;
         self.shared.work.notify_all();
         self.shared.changed.notify_all();
+        if let Some(group) = &self.shared.options.group {
+            group.stop();
+        }
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
@@ -152,6 +163,12 @@ impl Contents {
         }
         // What is open still is ended, so that nobody has to recover it.
         self.shared.lanes.sweep(&self.shared.options.members, self.shared.asks.as_ref(), true);
+    }
+
+    /// The group through which objects are read, if there is one.
+    #[must_use]
+    pub fn group(&self) -> Option<&Arc<VolumeGroup>> {
+        self.shared.options.group.as_ref()
     }
 
     /// What is kept and was done.

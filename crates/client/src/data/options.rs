@@ -7,7 +7,7 @@ use forebay_reading::ObjectReader;
 use forebay_types::VolumeId;
 
 use super::{lanes::Members, line::Due};
-use crate::ClientError;
+use crate::{ClientError, group::VolumeGroup};
 
 /// Bytes of objects that are cached in memory where there is no directory for them.
 const MEMORY_CACHE: u64 = 256 << 20;
@@ -65,6 +65,8 @@ pub struct ContentsOptions {
     pub batches: usize,
     /// What stands between reads and the store.
     pub cache: StoreCache,
+    /// The group of proxies through which objects are read; `None`: from the store.
+    pub group: Option<Arc<VolumeGroup>>,
     /// The members of a group over whose logs it is written; `None`: batches are put into the store.
     pub members: Option<Arc<dyn Members>>,
     /// Keys to read with.
@@ -93,11 +95,22 @@ impl ContentsOptions {
             age: Duration::from_secs(5),
             batches: 4,
             cache: StoreCache::of(store),
+            group: None,
             members: None,
             keys: Vec::new(),
             key: None,
             clock: Arc::new(SystemClock),
         }
+    }
+
+    /// The same, read through the group of a volume as long as that has one. Its files would be read past it.
+    #[must_use]
+    pub fn through(self, group: &Arc<VolumeGroup>) -> ContentsOptions {
+        let cache = match self.cache {
+            StoreCache::Files if group.name().is_some() => StoreCache::Memory(MEMORY_CACHE),
+            cache => cache,
+        };
+        ContentsOptions { cache, group: Some(Arc::clone(group)), ..self }
     }
 
     pub(super) fn due(&self) -> Due {

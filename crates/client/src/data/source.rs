@@ -13,10 +13,12 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use super::SharedMembers;
+use crate::group::VolumeGroup;
 
 /// Segments of the volume in the store.
 pub(super) struct Source {
     objects: ObjectReader,
+    group: Option<Arc<VolumeGroup>>,
     places: RwLock<FxHashMap<SegmentId, SegmentPlace>>,
     members: SharedMembers,
     /// Who has those that had no place in the store when the owner was asked.
@@ -30,8 +32,12 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    pub(super) fn new(objects: ObjectReader, members: SharedMembers) -> Source {
-        Source { objects, places: RwLock::default(), members, sets: RwLock::default() }
+    pub(super) fn new(
+        objects: ObjectReader,
+        group: Option<Arc<VolumeGroup>>,
+        members: SharedMembers,
+    ) -> Source {
+        Source { objects, group, places: RwLock::default(), members, sets: RwLock::default() }
     }
 
     pub(super) fn objects(&self) -> &ObjectReader {
@@ -45,6 +51,9 @@ impl Source {
             places.filter(|(id, place)| known.get(id) != Some(place)).collect()
         };
         if !unknown.is_empty() {
+            if let Some(group) = &self.group {
+                unknown.iter().for_each(|(segment, place)| group.learn(*segment, place));
+            }
             self.places.write().extend(unknown);
         }
     }
@@ -91,6 +100,9 @@ impl Source {
         let was = self.places.write().remove(&segment);
         if let Some(place) = was {
             self.objects.deleted(place.object);
+            if let Some(group) = &self.group {
+                group.forget(place.object);
+            }
         }
     }
 
@@ -153,6 +165,9 @@ impl SegmentSource for Source {
     fn distrust(&self, segment: SegmentId, offset: u64, len: u32) {
         if let Ok((object, offset)) = self.place(segment, offset) {
             self.objects.distrust(object, offset, len);
+            if let Some(group) = &self.group {
+                group.distrust(object, offset, len);
+            }
         }
     }
 }

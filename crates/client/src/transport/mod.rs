@@ -5,7 +5,10 @@ mod rpc;
 use std::{sync::Weak, time::Duration};
 
 use forebay_cluster::SessionId;
-use forebay_protocol::{Hello, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Welcome};
+use forebay_protocol::{
+    Hello, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Welcome,
+    group::{GroupView, ViewOf},
+};
 
 pub use rpc::RpcTransport;
 
@@ -72,6 +75,15 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`Trouble`].
     fn end(&self, session: SessionId, patience: Duration) -> Result<(), Trouble>;
+
+    /// Asks for the group through which a volume is read, of any server. A transport without groups has none.
+    ///
+    /// # Errors
+    /// [`Trouble`]; [`Trouble::Never`] where the servers know of no groups.
+    fn view_of(&self, asked: &ViewOf, patience: Duration) -> Result<Option<GroupView>, Trouble> {
+        let _ = (asked, patience);
+        Ok(None)
+    }
 
     /// Gives the connection up, with all that waits on it, and goes to this address, or to the next one.
     fn elsewhere(&self, address: Option<&str>);

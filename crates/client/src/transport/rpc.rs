@@ -17,6 +17,7 @@ use forebay_cluster::SessionId;
 use forebay_protocol::{
     Hello, Kind, Message, OPEN_MAX, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return,
     Welcome,
+    group::{GroupView, ViewOf},
 };
 use forebay_rpc::{
     Address, Client, ClientConfig, Handler, Handling, Peer, Security,
@@ -243,6 +244,11 @@ impl Transport for RpcTransport {
 
     fn end(&self, session: SessionId, patience: Duration) -> Result<(), Trouble> {
         self.call(Kind::End, session.encode(), 1 << 10, patience).map(drop)
+    }
+
+    fn view_of(&self, asked: &ViewOf, patience: Duration) -> Result<Option<GroupView>, Trouble> {
+        let client = self.client.lock().clone();
+        decoded(&call(&client, Kind::ViewOf, asked.encode(), 1 << 20, patience)?)
     }
 
     fn elsewhere(&self, address: Option<&str>) {

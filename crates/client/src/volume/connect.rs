@@ -10,6 +10,7 @@ use forebay_env::SystemClock;
 use forebay_object::{ObjectStore, StoreOptions, StoreUrl};
 use forebay_protocol::VolumeInfo;
 use forebay_rpc::{Address, Security};
+use forebay_types::VolumeId;
 use parking_lot::Mutex;
 
 use super::{
@@ -28,6 +29,7 @@ use crate::{
     asks::Asks,
     data::{Contents, ContentsOptions, StoreCache},
     error::ClientError,
+    group::{Reader, VolumeGroup},
     link::{Events, Link, LinkConfig, Patience},
     names::Names,
     ticks::{SystemTicks, Ticks},
@@ -93,10 +95,25 @@ impl SharedVolume {
     /// [`ClientError`].
     pub fn connect(options: ConnectOptions) -> Result<SharedVolume, ClientError> {
         let ConnectOptions { addresses, security, store, cache, patience, settings } = options;
-        let transport = RpcTransport::start(addresses, security)
+        let transport = RpcTransport::start(addresses, security.clone())
             .map_err(|error| ClientError::Unexpected(format!("no connection: {error}")))?;
-        let open = |info: &VolumeInfo| open_store(info, store, cache);
-        SharedVolume::over(Arc::new(transport), settings, Arc::new(SystemTicks), patience, open)
+        let transport: Arc<dyn Transport> = Arc::new(transport);
+        let reader = Reader {
+            volume: settings.volume.clone(),
+            id: VolumeId([0; 16]),
+            token: settings.token.clone(),
+            client: settings.client.clone(),
+            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            security,
+        };
+        let asked = Arc::clone(&transport);
+        let open = |info: &VolumeInfo| {
+            let (store, contents) = open_store(info, store, cache)?;
+            let group = VolumeGroup::start(asked, Reader { id: info.id, ..reader })
+                .map_err(|error| ClientError::Unexpected(format!("no thread to follow a group: {error}")))?;
+            Ok((store, contents.through(&group)))
+        };
+        SharedVolume::over(transport, settings, Arc::new(SystemTicks), patience, open)
     }
 
     /// The same over any transport, with any clock. `open` opens the store and says how contents are kept.

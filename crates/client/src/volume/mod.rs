@@ -23,7 +23,7 @@ use forebay_vfs::KernelCaches;
 pub use connect::{ConnectOptions, Settings};
 
 use self::core::Core;
-use crate::error::ClientError;
+use crate::{error::ClientError, group::ReadFrom};
 
 /// A volume that other machines use, too. Closed by [`SharedVolume::close`], or when it is dropped: then what is kept back is lost.
 pub struct SharedVolume {
@@ -66,6 +66,13 @@ impl SharedVolume {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.core.desk.link.refused().map(|why| why.to_string())
+    }
+
+    /// The group of proxies through which it is read, if it has one, and where bytes came from since the start.
+    #[must_use]
+    pub fn read_from(&self) -> (Option<String>, ReadFrom) {
+        let group = self.core.bytes.group();
+        (group.and_then(|group| group.name()), group.map(|group| group.read_from()).unwrap_or_default())
     }
 
     /// Bytes that were written here and that the owner does not have.

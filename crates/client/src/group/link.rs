@@ -1,0 +1,322 @@
+//! A connection to a member of a group.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use forebay_group::{GroupId, ViewEpoch};
+use forebay_protocol::{
+    Kind, Message, Refusal,
+    group::{Distrust, Fetch, Fetched, Greet},
+};
+use forebay_rpc::{
+    Address, Client, ClientConfig, Security,
+    connection::{CallError, Outgoing, Reply},
+    wire::{Code, Refusal as Refused},
+};
+use parking_lot::Mutex;
+
+use super::Reader;
+
+/// How long a member may take to say what it has, at least; and in times of its slowest answer lately.
+const ANSWER_MS: u64 = 10;
+const ANSWER_TIMES: u64 = 4;
+/// And at most.
+const ANSWER_MAX_MS: u64 = 1_000;
+/// Answers in a row that are late before a member is left alone.
+const LATE_MAX: u32 = 3;
+/// How long it may take to fetch from the store what it does not have.
+const STORE_MS: u32 = 10_000;
+/// How long it may take to let this client in.
+const GREET_MS: u32 = 5_000;
+/// What a first answer may be expected to take, in microseconds.
+const MEAN_FIRST_US: u64 = 5_000;
+/// And the slowest.
+const SLOW_FIRST_US: u64 = 25_000;
+/// How long one is not asked that did not answer in time, that does not let this client in, or that has too much to do.
+const SUSPECT_FOR: Duration = Duration::from_secs(1);
+const OUT_FOR: Duration = Duration::from_secs(5);
+const BUSY_FOR: Duration = Duration::from_millis(50);
+/// Bytes of a reply beside those of the object.
+const REPLY_HEAD: u32 = 4096;
+/// How long the first connection may take.
+const CONNECT: Duration = Duration::from_millis(200);
+
+/// What became of a fetch.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// The bytes, on how many members the piece is, and the view that the member goes by.
+    Bytes(Bytes, u32, ViewEpoch),
+    /// The length of the object.
+    Length(u64),
+    /// The member asked the store, which does not give it.
+    StoreFails,
+    /// No answer: another one is to be asked.
+    Nothing,
+}
+
+/// A member, as this client reaches it.
+pub(super) struct MemberLink {
+    pub(super) address: String,
+    /// Whether it is on this machine.
+    pub(super) on_node: bool,
+    client: Client,
+    began: Instant,
+    in_flight: AtomicU64,
+    /// Mean time to answer, in microseconds.
+    mean_us: AtomicU64,
+    pace: Mutex<Pace>,
+    /// Until when it is not asked.
+    out_until: Mutex<Option<Instant>>,
+    /// When it last let this client in; held while it is asked to.
+    greeted: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for MemberLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemberLink({})", self.address)
+    }
+}
+
+/// How long answers of a member are waited for.
+#[derive(Debug)]
+struct Pace {
+    /// The slowest answer lately: falls by a 64th with each one.
+    slow_us: u64,
+    /// How many were late, one after the other.
+    late: u32,
+}
+
+impl Pace {
+    fn patience_ms(&self) -> u32 {
+        (self.slow_us * ANSWER_TIMES / 1000).clamp(ANSWER_MS, ANSWER_MAX_MS) as u32
+    }
+
+    fn answered(&mut self, took_us: u64) {
+        self.slow_us = took_us.max(self.slow_us - self.slow_us / 64);
+        self.late = 0;
+    }
+
+    /// An answer did not come in time. Says whether the member is to be left alone: a machine that is busy is slow now and then, one that is gone stays mute.
+    fn late(&mut self) -> bool {
+        self.slow_us = (self.slow_us * 2).min(ANSWER_MAX_MS * 1000 / ANSWER_TIMES);
+        self.late += 1;
+        self.late >= LATE_MAX
+    }
+}
+
+/// Counts a request while it lives.
+struct Turn<'a>(&'a AtomicU64);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+enum Why {
+    /// It wants to be greeted first.
+    Stranger,
+    StoreFails,
+    Nothing,
+}
+
+impl MemberLink {
+    /// Connects in the background.
+    pub(super) fn start(
+        at: &Address,
+        address: &str,
+        on_node: bool,
+        security: &Security,
+    ) -> std::io::Result<MemberLink> {
+        let client = Client::start(ClientConfig::new(vec![at.clone()], security.clone()), None)?;
+        Ok(MemberLink {
+            address: address.to_owned(),
+            on_node,
+            client,
+            began: Instant::now(),
+            in_flight: AtomicU64::new(0),
+            mean_us: AtomicU64::new(MEAN_FIRST_US),
+            pace: Mutex::new(Pace { slow_us: SLOW_FIRST_US, late: 0 }),
+            out_until: Mutex::default(),
+            greeted: Mutex::default(),
+        })
+    }
+
+    /// How long a request may be expected to take now, in microseconds.
+    pub(super) fn cost(&self) -> u64 {
+        (self.in_flight.load(Relaxed) + 1) * self.mean_us.load(Relaxed).max(1)
+    }
+
+    fn is_out(&self) -> bool {
+        let mut until = self.out_until.lock();
+        if until.is_some_and(|until| until <= Instant::now()) {
+            *until = None;
+        }
+        until.is_some()
+    }
+
+    fn put_out(&self, time: Duration) {
+        *self.out_until.lock() = Some(Instant::now() + time);
+    }
+
+    /// Whether it is connected; one that is new is given a moment.
+    fn is_up(&self) -> bool {
+        while self.client.down().is_some() {
+            if self.began.elapsed() > CONNECT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Fetches bytes, or a length. A member that does not have them says so at once, and is waited for only then.
+    pub(super) fn fetch(&self, fetch: &Fetch, reader: &Reader, group: GroupId) -> Answered {
+        if self.is_out() || !self.is_up() {
+            return Answered::Nothing;
+        }
+        self.in_flight.fetch_add(1, Relaxed);
+        let _turn = Turn(&self.in_flight);
+        let asked = match self.ask(fetch) {
+            Err(Why::Stranger) if self.greet(reader, group) => self.ask(fetch),
+            asked => asked,
+        };
+        match asked {
+            Ok(answered) => answered,
+            Err(Why::StoreFails) => Answered::StoreFails,
+            Err(Why::Stranger | Why::Nothing) => Answered::Nothing,
+        }
+    }
+
+    fn ask(&self, fetch: &Fetch) -> Result<Answered, Why> {
+        let mean = self.mean_us.load(Relaxed);
+        let first_ms = self.pace.lock().patience_ms();
+        let began = Instant::now();
+        let first = self.call_fetch(fetch, first_ms)?;
+        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX).min(1_000_000);
+        self.pace.lock().answered(took);
+        match first {
+            Some(answered) => {
+                // Times of those that wait for the store say nothing of the member.
+                self.mean_us.store((mean * 7 + took) / 8, Relaxed);
+                Ok(answered)
+            }
+            None => {
+                let waits = Fetch { waits: true, ..*fetch };
+                self.call_fetch(&waits, STORE_MS)?.ok_or(Why::Nothing)
+            }
+        }
+    }
+
+    /// `None`: what is wanted is being fetched.
+    fn call_fetch(&self, fetch: &Fetch, deadline_ms: u32) -> Result<Option<Answered>, Why> {
+        let reply_max = fetch.len.saturating_add(REPLY_HEAD);
+        let Reply { body, bulk } = self.call(Kind::Fetch, fetch.encode(), deadline_ms, reply_max)?;
+        match Fetched::decode(&body) {
+            Ok(Fetched::Here { width, epoch }) => Ok(Some(Answered::Bytes(bulk, width, epoch))),
+            Ok(Fetched::Length(len)) => Ok(Some(Answered::Length(len))),
+            Ok(Fetched::Coming) => Ok(None),
+            Err(error) => {
+                tracing::warn!("the proxy at {} answers what cannot be read: {error}", self.address);
+                self.put_out(OUT_FOR);
+                Err(Why::Nothing)
+            }
+        }
+    }
+
+    fn call(&self, kind: Kind, body: Vec<u8>, deadline_ms: u32, reply_max: u32) -> Result<Reply, Why> {
+        let (kind, body, bulk) = (kind as u16, body.into(), Bytes::new());
+        match self.client.call_blocking(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
+            Ok(reply) => Ok(reply),
+            Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
+            Err(CallError::Deadline { .. }) => {
+                if self.pace.lock().late() {
+                    self.put_out(SUSPECT_FOR);
+                }
+                Err(Why::Nothing)
+            }
+            Err(CallError::Lost { .. } | CallError::TooLarge { .. }) => Err(Why::Nothing),
+        }
+    }
+
+    fn refused(&self, refusal: &Refused) -> Why {
+        if refusal.code == Code(Kind::REFUSED) {
+            return match Refusal::decode(&refusal.detail) {
+                Ok(Refusal::Unavailable(_) | Refusal::Invalid(_)) => Why::StoreFails,
+                _ => {
+                    self.put_out(OUT_FOR);
+                    Why::Nothing
+                }
+            };
+        }
+        match refusal.code {
+            Code::DENIED => Why::Stranger,
+            Code::BUSY => {
+                self.put_out(BUSY_FOR);
+                Why::Nothing
+            }
+            Code::GOING_AWAY => Why::Nothing,
+            _ => {
+                self.put_out(OUT_FOR);
+                Why::Nothing
+            }
+        }
+    }
+
+    /// Says who reads, once for all who wait for that. Says whether the member lets this client in.
+    fn greet(&self, reader: &Reader, group: GroupId) -> bool {
+        let asked = Instant::now();
+        let mut greeted = self.greeted.lock();
+        if greeted.is_some_and(|at| at >= asked) {
+            return true;
+        }
+        let Reader { id, token, client, .. } = reader.clone();
+        let greet = Greet { group, volume: id, token, client };
+        let (kind, body) = (Kind::Greet as u16, greet.encode().into());
+        let request =
+            Outgoing { kind, body, bulk: Bytes::new(), deadline_ms: GREET_MS, reply_max: REPLY_HEAD };
+        match self.client.call_blocking(request) {
+            Ok(_) => {
+                *greeted = Some(Instant::now());
+                true
+            }
+            Err(error) => {
+                tracing::debug!("the proxy at {} does not let this client in: {error}", self.address);
+                self.put_out(if matches!(error, CallError::Lost { .. }) { BUSY_FOR } else { OUT_FOR });
+                false
+            }
+        }
+    }
+
+    /// Tells the member that bytes were wrong. If it does not hear it, it hears it from the next one.
+    pub(super) fn distrust(&self, wrong: &Distrust, reader: &Reader, group: GroupId) {
+        let tell = || self.call(Kind::Distrust, wrong.encode(), GREET_MS, REPLY_HEAD);
+        if !self.is_out() && self.client.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
+            let _heard = self.greet(reader, group) && tell().is_ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_waited_for_as_it_is_slow_and_left_alone_once_it_is_mute() {
+        let mut pace = Pace { slow_us: SLOW_FIRST_US, late: 0 };
+        assert_eq!(pace.patience_ms(), 100);
+        (0..1_000).for_each(|_| pace.answered(300));
+        assert_eq!(pace.patience_ms(), 10, "not less than that");
+        pace.answered(40_000);
+        assert_eq!(pace.patience_ms(), 160, "as slow as it was lately");
+        assert!(!pace.late() && !pace.late(), "it may be busy");
+        assert_eq!(pace.patience_ms(), 640);
+        pace.answered(100);
+        assert!(!pace.late() && !pace.late() && pace.late(), "three in a row");
+        assert!(pace.late() && pace.patience_ms() == 1_000, "until it answers");
+    }
+}

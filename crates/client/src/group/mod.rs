@@ -1,0 +1,402 @@
+//! Reading a volume through a group of proxies.
+//!
+//! Guarantees: whatever becomes of proxies, a read is answered as the store answers it: where no member answers in time, the store is asked. Bytes are not
+//! verified here; who finds them wrong says so, and has them from the store for a while. Relies on placement: who knows the same view asks the same members.
+
+mod link;
+mod route;
+mod store;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use forebay_format::row::ObjectRef;
+use forebay_group::{GroupId, MemberId, View, ViewEpoch};
+use forebay_protocol::{
+    SegmentPlace,
+    group::{Distrust, Fetch, GroupView, ViewOf, Walk},
+};
+use forebay_rpc::{Address, Security};
+use forebay_types::{SegmentId, VolumeId};
+use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::FxHashMap;
+
+pub use store::GroupStore;
+
+use crate::{
+    group::{
+        link::{Answered, MemberLink},
+        route::{Pieces, Widths},
+    },
+    transport::{Transport, Trouble},
+};
+
+/// How often it is asked whether the view has changed, and how soon at most where a member says so or does not answer.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long the servers may take to tell of a group.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long what was found wrong is read from the store.
+const WRONG_FOR: Duration = Duration::from_secs(60);
+/// Ranges that were found wrong and are remembered; the oldest are forgotten.
+const WRONG_MAX: usize = 64;
+
+/// Where bytes of objects came from, since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadFrom {
+    /// From the proxy of this machine.
+    pub node: u64,
+    /// From other members of the group.
+    pub group: u64,
+    /// From the store.
+    pub store: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    node: AtomicU64,
+    group: AtomicU64,
+    store: AtomicU64,
+}
+
+/// Who reads, for servers and proxies.
+#[derive(Clone)]
+pub struct Reader {
+    /// The volume.
+    pub volume: String,
+    /// Its number.
+    pub id: VolumeId,
+    /// The secret of a token for it.
+    pub token: Option<String>,
+    /// What it calls itself, for people.
+    pub client: String,
+    /// Its machine: a member there is asked first.
+    pub node: String,
+    /// How connections to members are protected.
+    pub security: Security,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({} of {}, on {})", self.client, self.volume, self.node)
+    }
+}
+
+/// A group as it is known.
+struct Known {
+    name: String,
+    id: GroupId,
+    view: View,
+    links: FxHashMap<MemberId, Arc<MemberLink>>,
+}
+
+#[derive(Debug, Default)]
+struct Looking {
+    /// A member knows of a later view, or does not answer.
+    wanted: bool,
+    /// Members are to be told that these bytes were wrong.
+    wrong: Vec<(ObjectRef, u64, u32)>,
+    stopped: bool,
+}
+
+struct Shared {
+    transport: Arc<dyn Transport>,
+    reader: Reader,
+    known: RwLock<Option<Arc<Known>>>,
+    pieces: Pieces,
+    widths: Widths,
+    /// What was found wrong, and when.
+    wrong: Mutex<Vec<(ObjectRef, u64, u64, Instant)>>,
+    counts: Counts,
+    looking: Mutex<Looking>,
+    changed: Condvar,
+}
+
+/// The group of a volume, or none as long as it has none.
+pub struct VolumeGroup {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for VolumeGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name().unwrap_or_default();
+        write!(f, "VolumeGroup({name}, {:?})", self.read_from())
+    }
+}
+
+impl VolumeGroup {
+    /// Asks for the group of a volume, and goes on to follow it in a thread.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(transport: Arc<dyn Transport>, reader: Reader) -> std::io::Result<Arc<VolumeGroup>> {
+        let shared = Arc::new(Shared {
+            transport,
+            reader,
+            known: RwLock::new(None),
+            pieces: Pieces::default(),
+            widths: Widths::default(),
+            wrong: Mutex::default(),
+            counts: Counts::default(),
+            looking: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let goes_on = shared.look();
+        let following = Arc::downgrade(&shared);
+        let thread = match goes_on {
+            true => {
+                let thread = std::thread::Builder::new().name("forebay-group".to_owned());
+                Some(thread.spawn(move || follow(&following))?)
+            }
+            // Servers that know nothing of groups will not tomorrow.
+            false => None,
+        };
+        Ok(Arc::new(VolumeGroup { shared, thread: Mutex::new(thread) }))
+    }
+
+    /// The name of the group, if the volume has one.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        self.shared.known.read().as_ref().map(|known| known.name.clone())
+    }
+
+    /// Where bytes of objects came from.
+    #[must_use]
+    pub fn read_from(&self) -> ReadFrom {
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        let counts = &self.shared.counts;
+        ReadFrom { node: of(&counts.node), group: of(&counts.group), store: of(&counts.store) }
+    }
+
+    /// Takes note of where a segment is: pieces are placed by segments.
+    pub(crate) fn learn(&self, segment: SegmentId, place: &SegmentPlace) {
+        self.shared.pieces.learn(segment, place);
+    }
+
+    /// Forgets where an object's segments were.
+    pub(crate) fn forget(&self, object: ObjectRef) {
+        self.shared.pieces.forget(object);
+    }
+
+    /// Bytes that came were not what was written: members are told, and these are read from the store for a while.
+    pub(crate) fn distrust(&self, object: ObjectRef, offset: u64, len: u32) {
+        let shared = &self.shared;
+        if shared.known.read().is_none() {
+            return;
+        }
+        let mut wrong = shared.wrong.lock();
+        wrong.push((object, offset, offset.saturating_add(u64::from(len)), Instant::now()));
+        let surplus = wrong.len().saturating_sub(WRONG_MAX);
+        wrong.drain(..surplus);
+        drop(wrong);
+        shared.looking.lock().wrong.push((object, offset, len));
+        shared.changed.notify_all();
+    }
+
+    /// Bytes of an object, all of one piece, from a member. `None`: the store is to be asked.
+    fn fetch(&self, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
+        let shared = &self.shared;
+        let known = shared.known.read().clone()?;
+        if shared.is_wrong(object, offset, u64::from(len)) {
+            return None;
+        }
+        let (segment, at, piece) = shared.pieces.of(object, offset);
+        let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false };
+        let width = shared.widths.of(piece);
+        for id in route::candidates(&known.view, &shared.reader.node, piece, width, |id| {
+            known.links.get(&id).map_or(u64::MAX, |link| link.cost())
+        }) {
+            let Some(link) = known.links.get(&id) else { continue };
+            match link.fetch(&fetch, &shared.reader, known.id) {
+                Answered::Bytes(bytes, width, epoch) if bytes.len() == len as usize => {
+                    shared.widths.learn(piece, width);
+                    shared.told(epoch, known.view.epoch);
+                    let count = if link.on_node { &shared.counts.node } else { &shared.counts.group };
+                    count.fetch_add(u64::from(len), Relaxed);
+                    return Some(bytes);
+                }
+                // The object is shorter than it should be, or not there: the store says so in its own words.
+                Answered::Bytes(..) | Answered::Length(_) | Answered::StoreFails => return None,
+                Answered::Nothing => shared.look_soon(),
+            }
+        }
+        None
+    }
+
+    /// The length of an object, from a member.
+    fn length(&self, object: ObjectRef) -> Option<u64> {
+        let shared = &self.shared;
+        let known = shared.known.read().clone()?;
+        let (segment, at, piece) = shared.pieces.of(object, 0);
+        let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
+        let none = |_: MemberId| 0;
+        for id in route::candidates(&known.view, &shared.reader.node, piece, 1, none) {
+            let Some(link) = known.links.get(&id) else { continue };
+            match link.fetch(&fetch, &shared.reader, known.id) {
+                Answered::Length(len) => return Some(len),
+                Answered::Bytes(..) | Answered::StoreFails => return None,
+                Answered::Nothing => shared.look_soon(),
+            }
+        }
+        None
+    }
+
+    fn count_store(&self, bytes: usize) {
+        self.shared.counts.store.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Ends the connections.
+    pub(crate) fn stop(&self) {
+        self.shared.looking.lock().stopped = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that follows the group panicked");
+        }
+        *self.shared.known.write() = None;
+    }
+}
+
+impl Drop for VolumeGroup {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn follow(shared: &Weak<Shared>) {
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let wrong = {
+            let mut looking = shared.looking.lock();
+            if !looking.wanted && looking.wrong.is_empty() && !looking.stopped {
+                shared.changed.wait_for(&mut looking, LOOK_EVERY);
+            }
+            if looking.stopped {
+                return;
+            }
+            looking.wanted = false;
+            std::mem::take(&mut looking.wrong)
+        };
+        shared.tell_wrong(&wrong);
+        if !shared.look() {
+            return;
+        }
+        let mut looking = shared.looking.lock();
+        if !looking.stopped {
+            // Not more often than that, whatever members say.
+            shared.changed.wait_for(&mut looking, LOOK_AGAIN);
+        }
+    }
+}
+
+impl Shared {
+    /// Asks for the view. `false` where the servers know of no groups.
+    fn look(&self) -> bool {
+        let known = self.known.read().clone();
+        let epoch = known.as_ref().map_or(ViewEpoch(0), |known| known.view.epoch);
+        let Reader { volume, token, .. } = &self.reader;
+        let request = ViewOf { volume: volume.clone(), token: token.clone(), known: epoch };
+        match self.transport.view_of(&request, PATIENCE) {
+            Ok(None) => *self.known.write() = None,
+            Ok(Some(GroupView { name, id, view })) => {
+                let same = known.as_ref().filter(|known| known.id == id);
+                match (view, same) {
+                    (Some(view), same) => {
+                        let next = self.next(name, id, view, same.map(|known| &**known));
+                        *self.known.write() = Some(Arc::new(next));
+                    }
+                    (None, Some(_)) => {}
+                    // Another group, of which no view was told: it is asked for all of it.
+                    (None, None) => {
+                        *self.known.write() = None;
+                        self.looking.lock().wanted = true;
+                    }
+                }
+            }
+            // What is known goes on to count.
+            Err(Trouble::Never(why)) => {
+                tracing::debug!("the servers tell of no group: {why}");
+                return false;
+            }
+            Err(trouble) => tracing::debug!("the servers do not tell of the group: {trouble:?}"),
+        }
+        true
+    }
+
+    /// The group with this view; members that stay keep their connections.
+    fn next(&self, name: String, id: GroupId, view: View, before: Option<&Known>) -> Known {
+        let mut links = FxHashMap::default();
+        for (member, shape) in &view.members {
+            let same = before.and_then(|before| before.links.get(member));
+            let same = same.filter(|link| link.address == shape.address);
+            let on_node = shape.node == self.reader.node;
+            let link = match (same, shape.address.parse::<Address>()) {
+                (Some(link), _) => Arc::clone(link),
+                (None, Ok(address)) => {
+                    match MemberLink::start(&address, &shape.address, on_node, &self.reader.security) {
+                        Ok(link) => Arc::new(link),
+                        Err(error) => {
+                            tracing::warn!("no thread for a connection to {address}: {error}");
+                            continue;
+                        }
+                    }
+                }
+                (None, Err(error)) => {
+                    tracing::warn!("a member of the group '{name}': {error}");
+                    continue;
+                }
+            };
+            links.insert(*member, link);
+        }
+        Known { name, id, view, links }
+    }
+
+    /// A member goes by this view.
+    fn told(&self, epoch: ViewEpoch, known: ViewEpoch) {
+        if epoch > known {
+            self.look_soon();
+        }
+    }
+
+    fn look_soon(&self) {
+        let mut looking = self.looking.lock();
+        if !std::mem::replace(&mut looking.wanted, true) {
+            self.changed.notify_all();
+        }
+    }
+
+    fn is_wrong(&self, object: ObjectRef, offset: u64, len: u64) -> bool {
+        let mut wrong = self.wrong.lock();
+        if wrong.is_empty() {
+            return false;
+        }
+        wrong.retain(|(.., since)| since.elapsed() < WRONG_FOR);
+        let end = offset.saturating_add(len);
+        wrong.iter().any(|(of, from, to, _)| *of == object && *from < end && offset < *to)
+    }
+
+    /// Tells all members that may have given these bytes.
+    fn tell_wrong(&self, wrong: &[(ObjectRef, u64, u32)]) {
+        let Some(known) = self.known.read().clone() else { return };
+        for (object, offset, len) in wrong {
+            let (_, _, piece) = self.pieces.of(*object, *offset);
+            let distrust = Distrust { object: *object, offset: *offset, len: *len };
+            let width = self.widths.of(piece).max(2) as usize;
+            for id in route::ranked(&known.view, &self.reader.node, piece).into_iter().take(width) {
+                if let Some(link) = known.links.get(&id) {
+                    link.distrust(&distrust, &self.reader, known.id);
+                }
+            }
+        }
+    }
+}

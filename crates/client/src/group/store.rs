@@ -1,0 +1,128 @@
+//! A store whose objects are read through a group.
+
+use std::{fmt, ops::Range, path::Path, sync::Arc, time::SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use forebay_format::row::ObjectRef;
+use forebay_object::{
+    Backend, ETag, Expected, Meta, ObjectError, ObjectStore, Page, Patience, PutOutcome, StoreUrl,
+};
+use forebay_reading::parse_key;
+
+use super::{VolumeGroup, route::CHUNK};
+
+/// Bytes of one fetch at most.
+const FETCH_MAX: u64 = 8 << 20;
+
+/// The store of a volume: objects of data are read through its group as long as it has one, everything else goes to the store. Of an object's attributes only
+/// the length comes from the group.
+#[derive(Clone)]
+pub struct GroupStore {
+    group: Arc<VolumeGroup>,
+    store: ObjectStore,
+}
+
+impl fmt::Debug for GroupStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupStore({:?}, {:?})", self.group, self.store.url())
+    }
+}
+
+impl GroupStore {
+    /// `store`, read through `group`.
+    #[must_use]
+    pub fn over(group: Arc<VolumeGroup>, store: &ObjectStore) -> ObjectStore {
+        ObjectStore::over(Arc::new(GroupStore { group, store: store.clone() }))
+    }
+
+    fn read_store(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let bytes = self.store.get_range(key, range)?;
+        self.group.count_store(bytes.len());
+        Ok(bytes)
+    }
+
+    /// The end of the range that is asked of one member at a time, from `start` on.
+    fn part(&self, object: ObjectRef, start: u64, end: u64) -> u64 {
+        let piece = |at: u64| self.group.shared.pieces.of(object, at).2;
+        let first = piece(start);
+        let mut at = start - start % CHUNK + CHUNK;
+        while at < end && at - start < FETCH_MAX && piece(at) == first {
+            at += CHUNK;
+        }
+        at.min(end).min(start + FETCH_MAX)
+    }
+}
+
+impl Backend for GroupStore {
+    fn url(&self) -> &StoreUrl {
+        self.store.url()
+    }
+
+    fn put_new(&self, key: &str, bytes: Bytes) -> Result<PutOutcome, ObjectError> {
+        self.store.put_new(key, bytes)
+    }
+
+    fn put_new_file(&self, key: &str, file: &Path) -> Result<PutOutcome, ObjectError> {
+        self.store.put_new_file(key, file)
+    }
+
+    fn put_if(&self, key: &str, bytes: Bytes, expected: &Expected) -> Result<PutOutcome, ObjectError> {
+        self.store.put_if(key, bytes, expected)
+    }
+
+    fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let Some(object) = parse_key(key).filter(|_| !range.is_empty()) else {
+            return self.read_store(key, range);
+        };
+        if self.group.shared.known.read().is_none() {
+            return self.read_store(key, range);
+        }
+        let mut whole = BytesMut::new();
+        let mut start = range.start;
+        while start < range.end {
+            let end = self.part(object, start, range.end);
+            // Not above 8 MiB.
+            let fetched = self.group.fetch(object, start, (end - start) as u32);
+            let bytes = match fetched {
+                Some(bytes) => bytes,
+                None => self.read_store(key, start..end)?,
+            };
+            if start == range.start && end == range.end {
+                return Ok(bytes);
+            }
+            whole.reserve((range.end - range.start) as usize - whole.len());
+            whole.extend_from_slice(&bytes);
+            start = end;
+        }
+        Ok(whole.freeze())
+    }
+
+    fn get(&self, key: &str) -> Result<(Bytes, ETag), ObjectError> {
+        self.store.get(key)
+    }
+
+    fn head(&self, key: &str) -> Result<Meta, ObjectError> {
+        match parse_key(key).and_then(|object| self.group.length(object)) {
+            Some(size) => Ok(Meta {
+                key: key.to_owned(),
+                size,
+                etag: ETag::default(),
+                modified: SystemTime::UNIX_EPOCH,
+            }),
+            None => self.store.head(key),
+        }
+    }
+
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        self.store.delete(key)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>) -> Result<Page, ObjectError> {
+        self.store.list(prefix, after)
+    }
+
+    fn with_patience(&self, patience: Patience) -> Option<Arc<dyn Backend>> {
+        let store = self.store.patient(patience);
+        Some(Arc::new(GroupStore { group: Arc::clone(&self.group), store }))
+    }
+}
