@@ -182,6 +182,7 @@ impl Log {
         if state.pending > PENDING_MAX {
             return Err(PutError::Behind);
         }
+        state.write_owed(options);
         let record = Record::Append(append.clone());
         let place = state.place(record.size(), Urgency::Normal, options);
         // A file may have begun, whatever becomes of this; or there may be room by now for the next one.
@@ -240,13 +241,16 @@ impl Log {
     /// [`PutError::Failed`]. [`PutError::Full`] for a copy that is to be cut: it is offered again later.
     pub fn judged(&self, volume: VolumeId, segment: SegmentId, verdict: Verdict) -> Result<bool, PutError> {
         let mut state = match self.bare(volume) {
-            // A drop needs no record: without one, the copy comes back with the next process, and is offered again.
+            // A drop needs no record: where the process ends before there is room for one, the copy comes back with the next, and is offered again.
             Err(PutError::Full)
                 if matches!(verdict, Verdict::Clean | Verdict::Gone | Verdict::Unwanted(_)) =>
             {
                 let mut state = self.shared.state.lock();
                 let dropped = state.volume(volume).judged(segment, verdict).is_some();
-                state.dropped |= dropped;
+                if dropped {
+                    state.dropped = true;
+                    state.owed.push((volume, segment));
+                }
                 self.shared.work.notify_one();
                 return Ok(dropped);
             }

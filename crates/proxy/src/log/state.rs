@@ -84,6 +84,8 @@ pub(super) struct State {
     pub(super) synced: u64,
     pub(super) company: Company,
     pub(super) failed: Option<Failure>,
+    /// Copies that were given up when there was no room for a record of it.
+    pub(super) owed: Vec<(VolumeId, SegmentId)>,
     /// Something was dropped since files were removed.
     pub(super) dropped: bool,
     /// What was appended anew has to be synced up to here before a file is removed.
@@ -112,6 +114,7 @@ impl State {
             synced: end,
             company: Company::default(),
             failed: None,
+            owed: Vec::new(),
             dropped: true,
             moved_upto: 0,
             closing: false,
@@ -178,6 +181,18 @@ impl State {
             self.spare_refused = false;
         }
         PutError::Full
+    }
+
+    /// Writes the records of what was given up without one, as far as there is room. One that is here again has none: it would go with it.
+    pub(super) fn write_owed(&mut self, options: &LogOptions) {
+        while let Some((volume, segment)) = self.owed.last().copied() {
+            if !self.volume(volume).has(segment) {
+                let Ok(place) = self.place(RECORD_HEAD_LEN as u64, Urgency::Normal, options) else { return };
+                self.volume(volume).begin_at(place);
+                self.write(volume, &Record::Drop { segment }, false, options);
+            }
+            self.owed.pop();
+        }
     }
 
     /// Bytes that the current file has left.

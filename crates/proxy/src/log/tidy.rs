@@ -52,6 +52,7 @@ pub(super) fn tidy<'a>(shared: &'a Arc<Shared>, mut state: MutexGuard<'a, State>
         make_spare(shared, &mut state);
     }
     free(shared, &mut state);
+    state.write_owed(&shared.options);
     if state.is_idle() {
         // Whatever is dropped later says so.
         state.dropped = false;

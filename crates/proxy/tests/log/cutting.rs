@@ -5,7 +5,7 @@ use forebay_types::{Epoch, SegmentId};
 
 use crate::{
     disk::MemoryDisk,
-    setting::{S, V, bytes, open, options, put, synced},
+    setting::{S, V, bytes, open, options, put, synced, wait},
 };
 
 const NAME: &str = "0000000000000001.log";
@@ -14,12 +14,16 @@ const NAME: &str = "0000000000000001.log";
 fn one_round() -> (MemoryDisk, Vec<(u64, u64)>) {
     let disk = MemoryDisk::new();
     let log = open(&disk, 1);
+    wait(log.synced(log.status().end)).unwrap();
+    // Nothing of what follows is synced before all of it is appended.
+    disk.hold(true);
     let mut ends = Vec::new();
     for at in 0..8 {
         put(&log, S, at * 500, &bytes(at, 500)).unwrap();
         ends.push((log.status().end, (at + 1) * 500));
     }
     log.fence(V, SegmentId(1), Epoch(3)).unwrap();
+    disk.hold(false);
     drop(log);
     (disk.killed(), ends)
 }

@@ -49,6 +49,7 @@ struct Inner {
     fail_sync: Option<u32>,
     dead: bool,
     full_writes: bool,
+    held: bool,
     unreadable: Vec<(u64, usize)>,
 }
 
@@ -136,6 +137,11 @@ impl MemoryDisk {
     /// Space that was promised is not there: writes fail for it.
     pub fn fill(&self, full: bool) {
         self.0.lock().full_writes = full;
+    }
+
+    /// Writes wait until they are let go.
+    pub fn hold(&self, held: bool) {
+        self.0.lock().held = held;
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -243,6 +249,9 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_blocks(&self, offset: u64, blocks: &[u8]) -> io::Result<()> {
+        while self.with(|inner, _| Ok(inner.held))? {
+            std::thread::yield_now();
+        }
         self.with(|inner, id| {
             assert!(offset.is_multiple_of(BLOCK as u64) && blocks.len().is_multiple_of(BLOCK));
             assert!(blocks.as_ptr().addr().is_multiple_of(BLOCK), "direct I/O needs aligned memory");

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     disk::MemoryDisk,
-    setting::{append_of, bytes, may, options, wait},
+    setting::{append_of, bytes, may, options, read, wait},
 };
 
 type Of = (VolumeId, SegmentId);
@@ -180,14 +180,14 @@ impl World {
                 "{segment} {kept:?} {:?}",
                 (&expected.ends, expected.epoch, expected.sealed, expected.durable)
             );
-            let bytes = self.log.read(*volume, *segment, 0, kept.end()).unwrap().0;
+            let bytes = read(&self.log, *volume, *segment, kept.end()).unwrap();
             let all = expected.bytes.len().min(bytes.len());
             assert!(expected.bytes[..all] == bytes[..all], "{segment} has other bytes");
             // The stop took back what was not acknowledged.
             if bytes.len() > expected.bytes.len() {
                 assert!(expected.sealed != sealed, "{segment} is longer than what was written");
             }
-            expected.bytes = bytes.to_vec();
+            expected.bytes = bytes;
             expected.ends = kept.pieces.iter().map(forebay_group::Piece::end).collect();
             (expected.sealed, expected.epoch) = (sealed, kept.epoch.0);
             expected.durable = (expected.bytes.len() as u64, expected.epoch, sealed);

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use forebay_group::{Append, Budget, GroupId, Incarnation, MemberId, NotActing, Step};
-use forebay_proxy::log::{Log, LogOptions, PutError};
+use forebay_proxy::log::{Log, LogOptions, PutError, ReadError};
 use forebay_types::{Epoch, SegmentId, VolumeId};
 
 use crate::disk::MemoryDisk;
@@ -65,7 +65,17 @@ pub fn synced(log: &Log, segment: SegmentId, offset: u64, bytes: &Bytes) -> u64 
     step.end
 }
 
+/// What is read once it is on stable storage: it may be moved meanwhile.
+pub fn read(log: &Log, volume: VolumeId, segment: SegmentId, end: u64) -> Option<Vec<u8>> {
+    loop {
+        match log.read(volume, segment, 0, end) {
+            Ok((bytes, _)) => return Some(bytes.to_vec()),
+            Err(ReadError::NotSynced { upto }) => wait(log.synced(upto)).ok()?,
+            Err(_) => return None,
+        }
+    }
+}
+
 pub fn read_all(log: &Log, segment: SegmentId) -> Option<Vec<u8>> {
-    let kept = log.kept(V, segment)?;
-    Some(log.read(V, segment, 0, kept.end()).ok()?.0.to_vec())
+    read(log, V, segment, log.kept(V, segment)?.end())
 }
