@@ -180,7 +180,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE);
         let mut numbers = open(&dir);
-        (1..=3).for_each(|byte| drop(numbers.of(volume(byte)).unwrap()));
+        for byte in 1..=3 {
+            let _number = numbers.of(volume(byte)).unwrap();
+        }
         let good = fs::read(&path).unwrap();
         let flipped = (0..good.len()).map(|at| {
             let mut bytes = good.clone();
