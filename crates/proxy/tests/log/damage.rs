@@ -123,6 +123,30 @@ fn a_record_that_nobody_knows_costs_all_that_may_have_been_meant() {
     }
 }
 
+/// The file with the damage goes; that something was lost is known for ever.
+#[test]
+fn what_was_lost_is_known_when_its_file_is_gone() {
+    let disk = rounds();
+    let mut bytes_now = disk.bytes(NAME);
+    let at = bytes_now.windows(300).position(|window| window == &bytes(2, 300)[..]).unwrap();
+    bytes_now[at - 60] ^= 1;
+    disk.set(NAME, bytes_now);
+    let disk = disk.killed();
+    let log = open(&disk, 2);
+    for segment in [SEALED, S, LAST] {
+        assert!(log.judged(V, segment, Verdict::Gone).unwrap());
+    }
+    let mut segment = 100;
+    while disk.names().iter().any(|name| name == NAME) {
+        synced(&log, SegmentId(segment), 0, &bytes(1, 20_000));
+        log.judged(V, SegmentId(segment), Verdict::Gone).unwrap();
+        segment += 1;
+    }
+    drop(log);
+    let (log, opened) = Log::open(options(&disk.killed(), 3)).unwrap();
+    assert!(opened.lost && log.fence(V, SegmentId(99), Epoch(2)).unwrap().1.damaged);
+}
+
 #[test]
 fn a_file_that_is_gone_or_unreadable_is_noticed() {
     let make = || {
