@@ -194,8 +194,11 @@ impl<O: Copy + Eq + Hash> Locks<O> {
     pub fn set(&mut self, ino: Ino, wanted: LockRequest<O>, wait: bool) -> (Outcome, Vec<Ticket>) {
         let file = self.files.entry(ino).or_default();
         if wanted.space == LockSpace::Flock {
-            let own = |held: &&LockRequest<O>| held.space == wanted.space && held.owner == wanted.owner;
-            if file.held.iter().find(own).is_some_and(|held| held.range.kind == wanted.range.kind) {
+            let mut own =
+                file.held.iter_mut().filter(|held| held.space == wanted.space && held.owner == wanted.owner);
+            if let Some(held) = own.find(|held| held.range.kind == wanted.range.kind) {
+                // An owner's number that the kernel uses again: it is this open file's from now on.
+                held.fh = wanted.fh;
                 return (Outcome::Granted, Vec::new());
             }
             // flock(2): a conversion first gives up the lock that there is, also where it then fails.
@@ -225,6 +228,13 @@ impl<O: Copy + Eq + Hash> Locks<O> {
     pub fn unlock(&mut self, ino: Ino, space: LockSpace, owner: O, range: (u64, u64)) -> Vec<Ticket> {
         let cut = self.files.get_mut(&ino).is_some_and(|file| file.cut(space, owner, range));
         if cut { self.settle(ino) } else { Vec::new() }
+    }
+
+    /// Releases the whole-file lock that an owner has set through a handle. Returns the requests that are granted by it.
+    pub fn release_flock(&mut self, ino: Ino, owner: O, fh: O) -> Vec<Ticket> {
+        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
+        file.held.retain(|held| held.space != LockSpace::Flock || held.owner != owner || held.fh != fh);
+        self.settle(ino)
     }
 
     /// Releases the record locks set through a handle. Returns the requests that are granted by it.

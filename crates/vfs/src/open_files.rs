@@ -131,7 +131,7 @@ impl Vfs {
     /// An open file ends, with what was locked through it; `flock_owner` is whose whole-file lock goes.
     pub fn release(&self, ino: Ino, fh: u64, flock_owner: Option<u64>) {
         if let Some(owner) = flock_owner {
-            self.locks().release_owner(ino, LockSpace::Flock, owner);
+            self.locks().release_flock(ino, owner, fh);
         }
         self.locks().release_handle(ino, fh);
         self.close(ino);

@@ -385,6 +385,20 @@ impl Locks for SharedLocks {
         }
     }
 
+    fn release_flock(&self, ino: Ino, owner: u64, fh: u64) {
+        let is_others = {
+            let mut state = self.state.lock();
+            let held = state.held.get_mut(&ino).and_then(|owners| owners.get_mut(&(LockSpace::Flock, owner)));
+            held.is_some_and(|held| {
+                held.handles.retain(|handle| *handle != fh);
+                !held.handles.is_empty()
+            })
+        };
+        if !is_others {
+            self.release_owner(ino, LockSpace::Flock, owner);
+        }
+    }
+
     fn release_handle(&self, ino: Ino, fh: u64) {
         let through = {
             let mut state = self.state.lock();

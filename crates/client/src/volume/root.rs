@@ -104,6 +104,10 @@ impl Locks for Core {
         self.locks.release_owner(self.root.across(ino), space, owner);
     }
 
+    fn release_flock(&self, ino: Ino, owner: u64, fh: u64) {
+        self.locks.release_flock(self.root.across(ino), owner, fh);
+    }
+
     fn release_handle(&self, ino: Ino, fh: u64) {
         self.locks.release_handle(self.root.across(ino), fh);
     }

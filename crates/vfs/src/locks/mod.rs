@@ -48,6 +48,10 @@ pub trait Locks: Send + Sync {
     /// Releases everything of an owner: one of its descriptors of the file was closed.
     fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64);
 
+    /// Releases the whole-file lock that an owner has set through a handle that is now closed. The kernel gives an owner's number to another open file as soon as the
+    /// last descriptor is closed, which may be before this is heard: what that one has set through its own handle stays.
+    fn release_flock(&self, ino: Ino, owner: u64, fh: u64);
+
     /// Releases the record locks that were set through a handle that is now closed.
     fn release_handle(&self, ino: Ino, fh: u64);
 
@@ -119,6 +123,10 @@ impl Locks for LockTable {
 
     fn release_owner(&self, ino: Ino, space: LockSpace, owner: u64) {
         self.release_owner(ino, space, owner);
+    }
+
+    fn release_flock(&self, ino: Ino, owner: u64, fh: u64) {
+        self.release(|locks| locks.release_flock(ino, owner, fh));
     }
 
     fn release_handle(&self, ino: Ino, fh: u64) {

@@ -84,3 +84,22 @@ fn a_signal_ends_the_wait_before_and_after_it_began() {
     world.table.unlock(FILE, LockSpace::Record, 1, (0, 9));
     assert_eq!(world.heard(), []);
 }
+
+/// The kernel has closed the first file, gives its owner's number to the next one, and tells of the close later.
+#[test]
+fn a_close_that_is_told_late_takes_no_lock_of_the_next_open_file() {
+    let world = World::default();
+    let whole = |owner, fh| {
+        let range = LockRange { start: 0, end: u64::MAX, kind: LockKind::Exclusive, pid: 1 };
+        let request = LockRequest { space: LockSpace::Flock, owner, fh, range };
+        let (interrupted, answers) = (Arc::default(), Arc::clone(&world.answers));
+        world.table.set(FILE, request, false, Box::new(Asked { unique: fh, interrupted, answers }));
+    };
+    whole(1, 10);
+    whole(1, 11);
+    Locks::release_flock(&world.table, FILE, 1, 10);
+    whole(2, 20);
+    Locks::release_flock(&world.table, FILE, 1, 11);
+    whole(2, 21);
+    assert_eq!(world.heard(), [(10, "granted"), (11, "granted"), (20, "locked"), (21, "granted")]);
+}
