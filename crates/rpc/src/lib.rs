@@ -11,7 +11,7 @@ mod tls;
 pub mod wire;
 
 pub use driver::{
-    BindError, Call, Client, ClientConfig, ConnectError, Handler, Handling, Peer, Server, ServerConfig,
+    BindError, Call, Client, ClientConfig, ConnectError, Gate, Handler, Handling, Peer, Server, ServerConfig,
 };
 pub use net::{Address, AddressError};
 pub use time::Time;

@@ -12,7 +12,7 @@ use forebay_engine::{Engine, EngineError, EngineHost};
 use forebay_group::GroupTerms;
 use forebay_owner::{SystemTicks, Ticks};
 use forebay_rpc::{
-    Address, Security, Server, ServerConfig,
+    Address, Gate, Security, Server, ServerConfig,
     wire::{BODY_MAX, Code, Refusal},
 };
 use parking_lot::{Mutex, RwLock};
@@ -30,7 +30,7 @@ use crate::{
     place::DatabasePlace,
     places::Places,
     registry::{Registry, RegistryError},
-    service::{Gate, Service, Serving},
+    service::{Service, Serving},
 };
 
 /// How often a server says that it lives.

@@ -17,7 +17,7 @@ use forebay_protocol::{
     group::{GroupInfo, GroupRequest, MemberNumbers},
 };
 use forebay_rpc::{
-    Address, BindError, Security, Server, ServerConfig,
+    Address, BindError, Gate, Security, Server, ServerConfig,
     wire::{Code, Refusal},
 };
 use parking_lot::Mutex;
@@ -158,7 +158,7 @@ impl Proxy {
             .max_blocking_threads(MISSES + HITS)
             .enable_all()
             .build()?;
-        let gate = Arc::new(gate::Gate::default());
+        let gate = Arc::new(Gate::default());
         let network = {
             let _within = runtime.enter();
             let config = ServerConfig::new(options.security.clone());
@@ -322,48 +322,5 @@ fn advertised(options: &ProxyOptions, addresses: &[Address]) -> Result<String, P
             )))
         }
         address => Ok(address.to_string()),
-    }
-}
-
-mod gate {
-    //! Stands before the service: a proxy listens before it knows where it is reached.
-
-    use std::sync::{Arc, OnceLock};
-
-    use forebay_rpc::{
-        Handler, Handling, Peer,
-        connection::Request,
-        wire::{Code, Refusal},
-    };
-
-    use crate::reads::Serving;
-
-    #[derive(Debug, Default)]
-    pub(super) struct Gate(OnceLock<Serving>);
-
-    impl Gate {
-        /// Lets requests in.
-        pub(super) fn open(&self, serving: Serving) {
-            // A gate is opened once.
-            let _ = self.0.set(serving);
-        }
-    }
-
-    impl Handler for Gate {
-        fn handle(&self, peer: &Arc<Peer>, request: Request) -> Handling {
-            match self.0.get() {
-                Some(serving) => serving.handle(peer, request),
-                None => Box::pin(async {
-                    let refusal = Refusal::new(Code::BUSY, "the proxy is starting");
-                    Err(Refusal { retry_after_ms: 100, ..refusal })
-                }),
-            }
-        }
-
-        fn closed(&self, peer: &Arc<Peer>) {
-            if let Some(serving) = self.0.get() {
-                serving.closed(peer);
-            }
-        }
     }
 }

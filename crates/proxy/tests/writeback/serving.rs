@@ -11,7 +11,7 @@ use forebay_protocol::{
 use forebay_rpc::{connection::CallError, wire::Code};
 use forebay_types::{Epoch, SegmentId};
 
-use crate::bed::{Caller, GROUP, MEMBER, V, bytes, member, serve};
+use crate::bed::{Caller, MEMBER, V, bytes, member, serve};
 
 const S: SegmentId = SegmentId(256);
 const J: SegmentId = SegmentId(512);
@@ -197,7 +197,6 @@ fn what_is_no_message_is_refused() {
     assert_eq!(code(caller.ask(Kind::ReadBack, &far, Bytes::new(), 10_000).unwrap_err()), Code::TOO_LARGE);
     let other = caller.ask(Kind::Hello, &range, Bytes::new(), 10_000).unwrap_err();
     assert_eq!(code(other), Code::UNSUPPORTED);
-    let _ = GROUP;
 }
 
 /// Many writers at once share syncs.

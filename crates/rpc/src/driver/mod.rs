@@ -3,6 +3,7 @@
 mod channel;
 mod client;
 mod connect;
+mod gate;
 mod link;
 mod peer;
 mod server;
@@ -11,5 +12,6 @@ mod task;
 pub use channel::Call;
 pub use client::{Client, ClientConfig};
 pub use connect::ConnectError;
+pub use gate::Gate;
 pub use peer::{Handler, Handling, Peer};
 pub use server::{BindError, Server, ServerConfig};

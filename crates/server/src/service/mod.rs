@@ -4,7 +4,6 @@
 //! anything of its request is looked at.
 
 mod ask;
-mod gate;
 mod groups;
 mod hello;
 mod refuse;
@@ -24,7 +23,6 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 pub(crate) use ask::owner_of;
-pub(crate) use gate::Gate;
 pub(crate) use refuse::Refused;
 
 use crate::{admin, cluster::Cluster, hosting::Hosted, links::Link, migration};
