@@ -12,8 +12,9 @@ import sys
 import time
 
 DIRECTORY, READY = sys.argv[1], sys.argv[2]
-# What the kernel answers depends on where a request was when the server died: in a ring it is cancelled.
-GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.EIO}
+# What the kernel answers depends on where a request was when the server died. In a ring it is cancelled; one that the kernel was copying to the server at
+# that moment fails with what copying to a process that is being killed fails with (fuse_uring_prepare_send, get_user_pages): EINTR.
+GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.EIO, errno.EINTR}
 PATIENCE_S = 60
 os.chdir(DIRECTORY)
 
