@@ -66,9 +66,9 @@ impl Weighter<Name, Option<DentryRow>> for NameCost {
 /// What an operation made of a name; `None`: nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ChangedName {
-    parent: Ino,
-    bytes: SmallVec<[u8; IN_PLACE]>,
-    now: Option<DentryRow>,
+    pub(crate) parent: Ino,
+    pub(crate) bytes: SmallVec<[u8; IN_PLACE]>,
+    pub(crate) now: Option<DentryRow>,
 }
 
 impl ChangedName {

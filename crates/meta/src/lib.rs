@@ -11,6 +11,7 @@ mod blocks;
 mod cuts;
 mod dentries;
 mod error;
+mod given_names;
 mod inode;
 mod log;
 mod namespace;

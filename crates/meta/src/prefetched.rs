@@ -3,9 +3,12 @@
 //! Guarantees: what is taken from here is what the engine has, as long as who takes has looked at the pending and frozen rows before, in turn. Relies on: only
 //! [`Prefetched::stored`], in turn, says that the engine's rows have changed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -15,13 +18,15 @@ use crate::rows::RowMap;
 
 /// Rows that wait here at most. Most are taken at once.
 const MOST: usize = 16_384;
+/// Changes of the engine's rows that a read may take: what was read before more of them is not kept.
+const CHANGES: usize = 16;
 
 #[derive(Debug, Default)]
 struct Waiting {
     rows: FxHashMap<Vec<u8>, Option<Vec<u8>>>,
-    /// How often the engine's rows have changed, and the last rows by which they did.
+    /// How often the engine's rows have changed, and the rows of the last times, the latest at the end.
     stores: u64,
-    last: Option<Arc<RowMap>>,
+    last: VecDeque<Arc<RowMap>>,
 }
 
 #[derive(Debug, Default)]
@@ -47,16 +52,13 @@ impl Prefetched {
     ) {
         let mut waiting = self.waiting.lock();
         let Waiting { rows: kept, stores, last } = &mut *waiting;
-        let changed: Option<&RowMap> = match *stores - since {
-            0 => None,
-            1 => match last {
-                Some(last) => Some(last),
-                None => return,
-            },
-            _ => return,
+        let Some(first) =
+            usize::try_from(*stores - since).ok().and_then(|missed| last.len().checked_sub(missed))
+        else {
+            return;
         };
         for (key, value) in rows {
-            if changed.is_none_or(|changed| !changed.contains_key(*key)) && kept.len() < MOST {
+            if !last.range(first..).any(|changed| changed.contains_key(*key)) && kept.len() < MOST {
                 kept.insert(key.to_vec(), value.clone());
             }
         }
@@ -86,7 +88,10 @@ impl Prefetched {
                 waiting.rows.remove(key.as_slice());
             }
         }
-        waiting.last = Some(rows);
+        if waiting.last.len() == CHANGES {
+            waiting.last.pop_front();
+        }
+        waiting.last.push_back(rows);
     }
 }
 
@@ -116,7 +121,11 @@ mod tests {
         put(&prefetched, since, &["b", "c"]);
         assert_eq!((prefetched.take(b"b"), prefetched.take(b"c")), (None, Some(Some(vec![1]))));
         prefetched.stored(rows(&["d"]));
+        put(&prefetched, since, &["b", "d", "e"]);
+        assert_eq!((prefetched.take(b"b"), prefetched.take(b"d")), (None, None), "both have changed since");
+        assert_eq!(prefetched.take(b"e"), Some(Some(vec![1])));
+        (0..CHANGES).for_each(|_| prefetched.stored(rows(&["d"])));
         put(&prefetched, since, &["e"]);
-        assert_eq!(prefetched.take(b"e"), None, "nobody knows what changed before the last time");
+        assert_eq!(prefetched.take(b"e"), None, "nobody knows any more what changed first");
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Txn<'a> {
     inodes: Vec<InodeEdit>,
     blocks: Vec<BlockEdit>,
     names: Vec<ChangedName>,
+    /// Directories that are new.
+    directories: Vec<Ino>,
     changes: Changes,
     noted: Vec<(SegmentId, Candidate)>,
     segments: Vec<(SegmentId, Option<SegmentRow>)>,
@@ -114,6 +116,8 @@ pub(crate) struct Finished {
     pub(crate) inodes: Vec<(Ino, Option<Arc<Inode>>)>,
     pub(crate) blocks: Vec<ChangedBlock>,
     pub(crate) names: Vec<ChangedName>,
+    /// Directories that were made: none of their names was ever there before.
+    pub(crate) directories: Vec<Ino>,
     pub(crate) noted: Vec<(SegmentId, Candidate)>,
     pub(crate) segments: Vec<(SegmentId, Option<SegmentRow>)>,
     pub(crate) subvolumes: Vec<(SubvolumeId, SubvolumeRow)>,
@@ -143,6 +147,7 @@ impl<'a> Txn<'a> {
             inodes: Vec::new(),
             blocks: Vec::new(),
             names: Vec::new(),
+            directories: Vec::new(),
             changes: Changes::default(),
             noted: Vec::new(),
             segments: Vec::new(),
@@ -240,6 +245,7 @@ impl<'a> Txn<'a> {
     /// Adds an inode that is new.
     pub(crate) fn add_inode(&mut self, inode: Inode) {
         let directory_changed = inode.directory.is_some();
+        self.directories.extend(directory_changed.then_some(inode.ino));
         self.inodes.push(InodeEdit {
             inode,
             before: None,
@@ -441,6 +447,7 @@ impl<'a> Txn<'a> {
             inodes: self.settled_inodes,
             blocks,
             names: self.names,
+            directories: self.directories,
             noted: self.noted,
             segments: self.segments,
             subvolumes: self.subvolumes,

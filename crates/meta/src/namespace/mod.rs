@@ -51,6 +51,7 @@ use crate::{
     blocks::Placed,
     dentries::Dentries,
     error::MetaError,
+    given_names::GivenNames,
     inode::Inode,
     log::{Log, Urgency},
     orphans::Orphans,
@@ -95,6 +96,7 @@ pub struct Namespace {
     inodes: Cache<(SubvolumeId, Ino), Arc<Inode>>,
     blocks: Cache<BlockKey, Arc<[Placed]>, BlockCost>,
     dentries: Dentries,
+    given: GivenNames,
     runs: Cache<(SubvolumeId, Ino), (u64, u16)>,
 }
 
@@ -240,6 +242,7 @@ impl Namespace {
             inodes: Cache::new(INODES_CACHED),
             blocks: Cache::with_weighter(BLOCKS_CACHED, BLOCK_BYTES, BlockCost),
             dentries: Dentries::default(),
+            given: GivenNames::default(),
             runs: Cache::new(RUNS_CACHED),
         })
     }
@@ -355,8 +358,18 @@ impl Namespace {
     }
 
     fn apply(&self, owner: &mut Owner, subvolume: SubvolumeId, sequence: Sequence, finished: Finished) {
-        let Finished { changes, inodes, blocks, names, noted, segments, subvolumes, stale, listed } =
-            finished;
+        let Finished {
+            changes,
+            inodes,
+            blocks,
+            names,
+            directories,
+            noted,
+            segments,
+            subvolumes,
+            stale,
+            listed,
+        } = finished;
         if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
             owner.counters_changed = false;
         }
@@ -382,7 +395,10 @@ impl Namespace {
             owner.orphans.set_cut((subvolume, ino), cut);
             match inode {
                 Some(inode) => self.inodes.insert((subvolume, ino), inode),
-                None => drop(self.inodes.remove(&(subvolume, ino))),
+                None => {
+                    self.inodes.remove(&(subvolume, ino));
+                    self.given.removed(subvolume, ino);
+                }
             }
         }
         for (ino, block, placed) in blocks {
@@ -391,7 +407,9 @@ impl Namespace {
                 None => drop(self.blocks.remove(&(subvolume, ino, block))),
             }
         }
+        directories.into_iter().for_each(|ino| self.given.made(subvolume, ino));
         for name in names {
+            self.given.given(subvolume, &name);
             self.dentries.change(subvolume, name);
         }
         self.forget_stale(owner, subvolume, &stale);

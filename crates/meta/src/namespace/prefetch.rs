@@ -36,6 +36,7 @@ impl Namespace {
         for (parent, name) in names {
             match self.dentries.get(at, *parent, name) {
                 Some(known) => next.extend(known.map(|dentry| dentry.ino)),
+                None if self.given.never_had(at, *parent, name) => {}
                 None => items.push(Item::Dentry(*parent, name.to_vec())),
             }
         }

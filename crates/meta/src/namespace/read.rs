@@ -214,7 +214,10 @@ impl Namespace {
         if let Some(found) = self.dentries.get(at, parent, name) {
             return Ok(found);
         }
-        let found = self.read_dentry(lineage, parent, name)?;
+        let found = match self.given.never_had(at, parent, name) {
+            true => None,
+            false => self.read_dentry(lineage, parent, name)?,
+        };
         self.dentries.put(at, parent, name, found);
         Ok(found)
     }

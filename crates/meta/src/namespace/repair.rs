@@ -24,6 +24,7 @@ impl Namespace {
         }
         self.rows.apply(changes.rows);
         self.dentries.clear();
+        self.given.clear();
         self.inodes.clear();
         self.blocks.clear();
         self.runs.clear();

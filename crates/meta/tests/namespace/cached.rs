@@ -57,6 +57,30 @@ fn a_name_is_read_once_whether_it_is_there_or_not() {
 }
 
 #[test]
+fn nobody_asks_the_engine_for_names_that_a_directory_made_here_never_had() {
+    let world = stored(1);
+    let directory = world.ns.make(V, ROOT, b"directory", &new_inode(FileKind::Directory, 0o755)).unwrap().ino;
+    let find = |parent, name: &[u8]| world.ns.lookup(V, parent, name).map(|inode| inode.ino);
+    let make = |parent, name: &[u8]| world.ns.make(V, parent, name, &new_inode(FileKind::Regular, 0o644));
+    let first = make(directory, b"first").unwrap().ino;
+    assert_eq!(world.reads(|| drop(make(directory, b"second").unwrap())), 0);
+    assert_eq!(world.reads(|| assert!(matches!(find(directory, b"third"), Err(MetaError::NotFound)))), 0);
+    let moved = make(ROOT, b"moved").unwrap().ino;
+    world.ns.rename(V, (ROOT, b"moved"), (directory, b"moved"), RenameMode::Replace, &|_| false).unwrap();
+    world.store();
+    // What it has been given is looked up whatever is in memory.
+    world.ns.empty_caches();
+    assert_eq!(find(directory, b"first").unwrap(), first);
+    assert_eq!(find(directory, b"moved").unwrap(), moved);
+    assert!(matches!(make(directory, b"second"), Err(MetaError::Exists)));
+    world.ns.empty_caches();
+    world.ns.unlink(V, directory, b"second", &|_| false).unwrap();
+    world.ns.empty_caches();
+    assert!(matches!(find(directory, b"second"), Err(MetaError::NotFound)));
+    make(directory, b"second").unwrap();
+}
+
+#[test]
 fn names_in_memory_are_found_during_somebody_elses_turn() {
     let world = stored(2);
     let (one, none) = (world.find(b"00001"), world.find(b"absent"));
