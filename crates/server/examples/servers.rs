@@ -290,7 +290,16 @@ fn main() {
     let time = Duration::from_secs_f64(seconds);
     let dir = tempfile::tempdir_in(".").unwrap();
     let dir = dir.path().canonicalize().unwrap();
-    far_postgres(&dir, time, rounds);
-    embedded(&dir, time, rounds);
-    engines(&dir, time, rounds);
+    // The third argument says which of them: all, unless one is named.
+    let wanted = args.next();
+    let is_wanted = |part: &str| wanted.as_deref().is_none_or(|wanted| wanted == part);
+    if is_wanted("far") {
+        far_postgres(&dir, time, rounds);
+    }
+    if is_wanted("embedded") {
+        embedded(&dir, time, rounds);
+    }
+    if is_wanted("engines") {
+        engines(&dir, time, rounds);
+    }
 }

@@ -9,11 +9,12 @@ mod pool;
 mod schema;
 mod statements;
 mod tls;
+mod together;
 mod trouble;
 mod url;
 mod wire;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{Row, types::ToSql};
 
@@ -21,6 +22,7 @@ pub use self::url::PostgresUrl;
 use self::{
     pool::Pool,
     statements::{Query, Table},
+    together::{Found, Together},
     trouble::Trouble,
     wire::{Purpose, Wire},
 };
@@ -97,7 +99,12 @@ impl PostgresHost {
     }
 
     fn engine(&self, table: Table, name: &str) -> Arc<dyn Engine> {
-        Arc::new(PostgresEngine { place: Arc::clone(&self.0), table, name: name.to_owned() })
+        Arc::new(PostgresEngine {
+            place: Arc::clone(&self.0),
+            table,
+            name: name.to_owned(),
+            together: Together::default(),
+        })
     }
 
     fn find(&self, name: &str) -> Result<Option<Arc<dyn Engine>>, EngineError> {
@@ -163,6 +170,7 @@ struct PostgresEngine {
     place: Arc<Place>,
     table: Table,
     name: String,
+    together: Together,
 }
 
 impl std::fmt::Debug for PostgresEngine {
@@ -173,11 +181,14 @@ impl std::fmt::Debug for PostgresEngine {
 
 impl PostgresEngine {
     fn query(&self, query: Query, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, EngineError> {
-        let rows = self.place.reads.retried(|wire| {
+        self.ask(query, parameters).map_err(|trouble| self.explain(trouble))
+    }
+
+    fn ask(&self, query: Query, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Trouble> {
+        self.place.reads.retried(|wire| {
             let statement = wire.prepare(self.table, query)?;
             wire.drive(async |client| client.query(&statement, parameters).await)
-        });
-        rows.map_err(|trouble| self.explain(trouble))
+        })
     }
 
     fn explain(&self, trouble: Trouble) -> EngineError {
@@ -206,11 +217,11 @@ impl Engine for PostgresEngine {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let mut found = HashMap::with_capacity(keys.len());
-        for row in self.query(Query::GetMany, &[&keys])? {
-            found.insert(self.cell(&row, 0)?, self.cell(&row, 1)?);
-        }
-        Ok(keys.iter().map(|key| found.get(*key).cloned()).collect())
+        let read = self.together.read(keys, |keys| {
+            let rows = self.ask(Query::GetMany, &[&keys])?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<Found, Trouble>>()
+        });
+        read.map_err(|trouble| self.explain(trouble))
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
