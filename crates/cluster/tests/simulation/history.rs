@@ -148,7 +148,8 @@ impl History {
         let mut later = self.operations[at + 1..].iter().filter(of_client);
         let found = match lost.op {
             Op::Write(ino, _) => {
-                later.find(|later| matches!(later.op, Op::Rename(..)) && later.value == ino.0)
+                let moves = |later: &Operation| has_effect(later.op, later.value) && later.value == ino.0;
+                later.find(|later| matches!(later.op, Op::Rename(..)) && moves(later))
             }
             op if has_effect(op, lost.value) => {
                 let effective = |later: &&Operation| later.op.renames() && has_effect(later.op, later.value);
@@ -256,7 +257,9 @@ fn has_changed(op: Op, value: u64) -> bool {
 pub fn has_effect(op: Op, value: u64) -> bool {
     match op {
         Op::Make(..) => value == 1,
-        Op::Remove(_) | Op::Rename(..) => value != 0 && value < REFUSED,
+        Op::Remove(_) => value != 0 && value < REFUSED,
+        // To give a name to what has it changes nothing.
+        Op::Rename(from, to) => from != to && value != 0 && value < REFUSED,
         _ => false,
     }
 }
