@@ -235,7 +235,8 @@ impl VolumeOwner {
     /// session has by then.
     ///
     /// # Errors
-    /// [`Refusal`]; [`Refusal::MustReclaim`] where the rows of such leases are still on their way: the client asks again.
+    /// [`Refusal`]; [`Refusal::MustReclaim`] where the rows of such leases are still on their way, or one in the way is of a session that has yet to say which it
+    /// has: the client asks again. Its session was heard of.
     pub fn reclaim(
         &self,
         session: SessionId,
@@ -257,7 +258,7 @@ impl VolumeOwner {
         drop(core);
         self.work.notify_one();
         self.carry_out(effects);
-        Ok((epoch, given))
+        given.map(|given| (epoch, given)).ok_or(Refusal::MustReclaim { epoch })
     }
 
     /// Those of the leases that a session may have at all.

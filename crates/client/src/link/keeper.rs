@@ -210,13 +210,16 @@ impl Shared {
         let mut epoch = epoch;
         loop {
             let reclaim = Reclaim { session: at.session, leases: events.to_reclaim(epoch) };
+            let sent = self.ticks.now();
             match self.transport.reclaim(&reclaim, RECLAIM_PATIENCE) {
                 Ok(reclaimed) => {
                     events.reclaimed(reclaimed.epoch, &reclaimed.grants);
                     return Ok(());
                 }
-                // Rows of such leases are still on their way.
+                // Rows of such leases are still on their way, or another client has yet to say which it has. The owner has heard of this one all the same: it
+                // need not end while one is waited for that is gone.
                 Err(Trouble::Refused(Refusal::MustReclaim { epoch: of })) => {
+                    events.heard(at.number, sent);
                     epoch = of;
                     if self.state.lock().closed {
                         return Err(Trouble::Never("closed".to_owned()));

@@ -151,6 +151,9 @@ struct Heard {
     begun: Mutex<Vec<u64>>,
     over: Mutex<usize>,
     epoch: Mutex<u64>,
+    reclaiming: Mutex<bool>,
+    /// Whether the session was renewed before its leases were given again.
+    renewed_early: Mutex<bool>,
 }
 
 impl Events for Heard {
@@ -163,18 +166,22 @@ impl Events for Heard {
         *self.over.lock() += 1;
     }
 
-    fn heard(&self, _: u64, _: Moment) {}
+    fn heard(&self, _: u64, _: Moment) {
+        *self.renewed_early.lock() |= *self.reclaiming.lock();
+    }
 
     fn epoch(&self) -> Epoch {
         Epoch(*self.epoch.lock())
     }
 
     fn to_reclaim(&self, _: Epoch) -> Vec<(Ino, Lease)> {
+        *self.reclaiming.lock() = true;
         Vec::new()
     }
 
     fn reclaimed(&self, epoch: Epoch, _: &[Grant]) {
         *self.epoch.lock() = epoch.0;
+        *self.reclaiming.lock() = false;
     }
 
     fn recalled(&self, _: Ino, _: Option<Lease>, _: Stamp) {}
@@ -243,6 +250,7 @@ fn an_owner_of_a_later_term_is_told_the_leases_first() {
     }
     assert_eq!(bed.ask(change()), Ok(Answer::Done));
     assert_eq!(bed.fake.said.lock().reclaims, 2, "until it was answered");
+    assert!(*bed.heard.renewed_early.lock(), "the owner has heard of it although it is to say so again");
     assert_eq!(*bed.heard.epoch.lock(), 2);
     assert_eq!(bed.slots(), [Some((0, 1)), Some((0, 2)), Some((0, 2))]);
 }

@@ -11,6 +11,7 @@
 //! held while something else is waited for.
 
 mod node;
+mod reclaim;
 #[cfg(test)]
 mod tests;
 
@@ -139,6 +140,8 @@ pub struct LeaseTable {
     write_changes: Vec<(SessionId, Ino, bool)>,
     /// Sessions of the former owner that have not yet said which leases to read they have: they may have any.
     unreclaimed: FxHashSet<SessionId>,
+    /// Those of them that have said what they have and were to say it again: what is known of them is what they said.
+    said: FxHashSet<SessionId>,
 }
 
 impl LeaseTable {
@@ -152,6 +155,7 @@ impl LeaseTable {
             last: Stamp { epoch, number: 0 },
             write_changes: Vec::new(),
             unreclaimed: FxHashSet::default(),
+            said: FxHashSet::default(),
         }
     }
 
@@ -253,32 +257,6 @@ impl LeaseTable {
         self.settle(&[ino])
     }
 
-    /// A session of the former owner says which leases it still has. Returns those that it is given: not what somebody else has been
-    /// given meanwhile, nor a lease to write that no row knew of. Said again, it returns what the session has by then.
-    #[must_use]
-    pub fn reclaim(&mut self, session: SessionId, leases: &[(Ino, Lease)]) -> (Vec<Grant>, Vec<Effect>) {
-        if !self.unreclaimed.contains(&session) {
-            return (self.leases_of(session), Vec::new());
-        }
-        let mut effects = Vec::new();
-        // What was known of it counts only if it still has it.
-        let known: Vec<Ino> = self.held.get(&session).into_iter().flatten().copied().collect();
-        let given: Vec<Grant> =
-            leases.iter().filter_map(|(ino, lease)| self.reclaim_one(session, *ino, *lease)).collect();
-        let again: FxHashSet<Ino> = given.iter().map(|given| given.ino).collect();
-        for ino in known {
-            if !again.contains(&ino) {
-                self.drop_lease(session, ino);
-                effects.extend(self.settle(&[ino]));
-            }
-        }
-        let inos: Vec<Ino> = given.iter().map(|given| given.ino).collect();
-        effects.extend(self.settle(&inos));
-        self.unreclaimed.remove(&session);
-        effects.extend(self.settle_all_if_open());
-        (given, effects)
-    }
-
     /// A session has ended: its leases and its requests that did not run yet are gone. Those that run are still to be reported as done.
     #[must_use]
     pub fn end(&mut self, session: SessionId) -> Vec<Effect> {
@@ -299,7 +277,7 @@ impl LeaseTable {
             self.drop_lease(session, ino);
             touched.push(ino);
         }
-        self.unreclaimed.remove(&session);
+        self.has_reclaimed(session);
         touched.sort_unstable();
         touched.dedup();
         let mut effects = self.settle(&touched);
@@ -399,16 +377,6 @@ impl LeaseTable {
                         .any(|(id, access)| of_other(id) && access.conflicts_with(lease.access()))
         });
         (!in_the_way).then(|| self.put(session, ino, lease))
-    }
-
-    fn reclaim_one(&mut self, session: SessionId, ino: Ino, lease: Lease) -> Option<Grant> {
-        let known = self.lease(session, ino);
-        // A lease to write is in the engine's rows, or was never granted.
-        if lease == Lease::Write && known != Some(Lease::Write) {
-            return None;
-        }
-        let forbidden = self.nodes.get(&ino).is_some_and(|node| node.forbids(session, lease));
-        (!forbidden).then(|| self.put(session, ino, lease))
     }
 
     /// Gives a lease, or another stamp for one that is had already; never a weaker one.

@@ -33,9 +33,15 @@ impl Node {
 
     /// Whether another session's lease does not go with this one.
     pub(super) fn forbids(&self, session: SessionId, lease: Lease) -> bool {
-        self.holders
-            .iter()
-            .any(|holder| holder.session != session && holder.lease.access().conflicts_with(lease.access()))
+        self.forbidding(session, lease).next().is_some()
+    }
+
+    /// The other sessions whose leases do not go with this one.
+    pub(super) fn forbidding(&self, session: SessionId, lease: Lease) -> impl Iterator<Item = SessionId> {
+        let others = self.holders.iter().filter(move |holder| holder.session != session);
+        others
+            .filter(move |holder| holder.lease.access().conflicts_with(lease.access()))
+            .map(|holder| holder.session)
     }
 
     /// Whether no other session's lease is in the way of a request.

@@ -28,6 +28,12 @@ fn give(table: &mut LeaseTable, id: u64, session: SessionId, ino: Ino, lease: Le
     given[0].stamp
 }
 
+/// What a session gets that need not wait.
+fn reclaim(table: &mut LeaseTable, session: SessionId, leases: &[(Ino, Lease)]) -> (Vec<Grant>, Vec<Effect>) {
+    let (given, effects) = table.reclaim(session, leases);
+    (given.unwrap(), effects)
+}
+
 #[test]
 fn readers_share_and_a_change_waits_for_them() {
     let mut table = LeaseTable::new(Epoch(1));
@@ -162,7 +168,7 @@ fn after_a_takeover_nothing_changes_until_all_have_reclaimed() {
     assert!(matches!(first[..], [Effect::Recall { session: A, ino: FILE, keep: Some(Lease::Read), .. }]));
     assert_eq!(table.arrive(RequestId(3), C, &[writes(DIR)]), []);
     // A has written its changes back before, and has only a lease to read left.
-    let (given, effects) = table.reclaim(A, &[(DIR, Lease::Read), (Ino(50), Lease::Write)]);
+    let (given, effects) = reclaim(&mut table, A, &[(DIR, Lease::Read), (Ino(50), Lease::Write)]);
     assert_eq!(given.iter().map(|given| (given.ino, given.lease)).collect::<Vec<_>>(), [(DIR, Lease::Read)]);
     assert!(effects.contains(&runs(2)));
     assert!(
@@ -180,10 +186,54 @@ fn after_a_takeover_nothing_changes_until_all_have_reclaimed() {
 fn a_lease_given_to_somebody_else_cannot_be_reclaimed() {
     let mut table = LeaseTable::taken_over(Epoch(2), &[A], &[]);
     give(&mut table, 1, C, DIR, Lease::Read);
-    let (given, _) = table.reclaim(A, &[(DIR, Lease::Read), (FILE, Lease::Write)]);
+    let (given, _) = reclaim(&mut table, A, &[(DIR, Lease::Read), (FILE, Lease::Write)]);
     assert_eq!(given.len(), 1, "a lease to write was in no row");
-    assert_eq!(table.reclaim(A, &[]), (given, vec![]), "the answer was lost");
+    assert_eq!(reclaim(&mut table, A, &[]), (given, vec![]), "the answer was lost");
     assert!(!table.must_reclaim(A));
+}
+
+fn names(given: &[Grant]) -> Vec<(Ino, Lease)> {
+    given.iter().map(|grant| (grant.ino, grant.lease)).collect()
+}
+
+/// The rows of leases to write outlived these: what was told before they were gone is no less true.
+#[test]
+fn what_a_session_has_is_not_refused_for_a_row_of_one_that_has_yet_to_speak() {
+    let rows = [(A, FILE), (B, DIR), (B, Ino(12))];
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A, B], &rows);
+    let of_a = [(DIR, Lease::Read), (Ino(12), Lease::Read)];
+    assert_eq!(table.reclaim(A, &of_a), (None, vec![]));
+    assert!(table.must_reclaim(A));
+    assert_eq!(table.take_write_changes(), [(A, FILE, false)], "it has said that it does not have it");
+    assert_eq!(table.arrive(RequestId(1), C, &[writes(DIR)]).len(), 1, "a recall, and it waits");
+    // B waits for nobody: of one it kept what a reader may keep, and the other is gone.
+    let (given, _) = reclaim(&mut table, B, &[(FILE, Lease::Read), (Ino(12), Lease::Read)]);
+    assert_eq!(names(&given), [(FILE, Lease::Read), (Ino(12), Lease::Read)]);
+    let (given, effects) = reclaim(&mut table, A, &of_a);
+    assert_eq!(names(&given), of_a);
+    let stamp = given[0].stamp;
+    assert_eq!(effects, [Effect::Recall { session: A, ino: DIR, keep: None, stamp }]);
+    assert_eq!(table.returned(A, DIR, stamp, None), [runs(1)]);
+}
+
+#[test]
+fn sessions_that_say_what_cannot_be_do_not_wait_for_each_other() {
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A, B], &[(A, FILE), (B, DIR)]);
+    assert_eq!(table.reclaim(A, &[(FILE, Lease::Write), (DIR, Lease::Read)]), (None, vec![]));
+    let (given, _) = reclaim(&mut table, B, &[(DIR, Lease::Write), (FILE, Lease::Read)]);
+    assert_eq!(names(&given), [(DIR, Lease::Write)]);
+    let (given, _) = reclaim(&mut table, A, &[(FILE, Lease::Write), (DIR, Lease::Read)]);
+    assert_eq!(names(&given), [(FILE, Lease::Write)]);
+}
+
+#[test]
+fn the_end_of_a_session_lets_what_waits_for_it_be_reclaimed() {
+    let mut table = LeaseTable::taken_over(Epoch(2), &[A, B], &[(B, DIR)]);
+    assert_eq!(table.reclaim(A, &[(DIR, Lease::Read)]), (None, vec![]));
+    assert_eq!(table.end(B), []);
+    let (given, _) = reclaim(&mut table, A, &[(DIR, Lease::Read)]);
+    assert_eq!(names(&given), [(DIR, Lease::Read)]);
+    assert!(!table.recovers());
 }
 
 #[test]
@@ -193,7 +243,7 @@ fn the_rows_of_leases_to_write_follow_the_leases() {
     // A does not know of its lease: the answer that gave it was lost.
     let _ = table.reclaim(A, &[]);
     assert_eq!(table.take_write_changes(), [(A, FILE, false)]);
-    let (given, _) = table.reclaim(B, &[(DIR, Lease::Write)]);
+    let (given, _) = reclaim(&mut table, B, &[(DIR, Lease::Write)]);
     assert_eq!(table.take_write_changes(), []);
     let stamp = give(&mut table, 1, A, FILE, Lease::Write);
     assert_eq!(table.take_write_changes(), [(A, FILE, true)]);

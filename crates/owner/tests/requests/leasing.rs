@@ -142,3 +142,26 @@ fn a_lease_to_write_is_told_when_its_row_is_committed() {
     assert_eq!(server.owner.reclaim(client.session, &[]).unwrap().1.len(), 1);
     server.stop().unwrap();
 }
+
+/// A lease to write is returned and its row is not gone yet, so that the next owner finds it.
+#[test]
+fn what_was_told_before_the_row_of_a_returned_lease_was_gone_is_given_again() {
+    let world = World::new();
+    let server = world.owner();
+    let (writer, reader) = (server.begin(1), server.begin(2));
+    let root = Operation::Inode(Ino::ROOT);
+    let granted = writer.ask_for(root.clone(), Lease::Write).get().unwrap().grants[0];
+    world.engine.set(Mode::Holds);
+    server.owner.returned(writer.session, Ino::ROOT, granted.stamp, None, false);
+    assert_eq!(reader.ask_for(root, Lease::Read).get().unwrap().grants.len(), 1);
+    let next = world.owner_over(&world.engine.beside());
+    let reads = [(Ino::ROOT, Lease::Read)];
+    let waits = next.owner.reclaim(reader.session, &reads);
+    assert!(matches!(waits, Err(Refusal::MustReclaim { .. })), "{waits:?}");
+    assert_eq!(next.owner.reclaim(writer.session, &[]).unwrap().1, []);
+    let (_, given) = next.owner.reclaim(reader.session, &reads).unwrap();
+    assert_eq!(given.iter().map(|grant| grant.lease).collect::<Vec<_>>(), [Lease::Read]);
+    world.engine.set(Mode::Works);
+    server.ended().unwrap();
+    next.stop().unwrap();
+}

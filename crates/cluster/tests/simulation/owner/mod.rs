@@ -209,7 +209,22 @@ impl Owner {
                     // Asked again, it may name leases whose rows are on their way.
                     return;
                 }
+                let had = self.known_leases(session, &leases);
                 let (given, effects) = self.table.reclaim(session, &leases);
+                let Some(given) = given else {
+                    // It was heard of all the same, and says so again.
+                    context.send(client_of(session), Message::Renewed { session, sent });
+                    self.carry_out(effects, ownership, context);
+                    return;
+                };
+                for (ino, lease) in had {
+                    // From now on others may change what the session answers from until it has heard of it.
+                    if !given.iter().any(|grant| grant.ino == ino && grant.lease >= lease) {
+                        context
+                            .history
+                            .finds(format!("{session:?} had {lease:?} on {ino:?}, and is refused it"));
+                    }
+                }
                 let reclaimed = Message::Reclaimed { session, epoch: self.epoch, given, sent };
                 context.send(client_of(session), reclaimed);
                 self.record_leases(context);
@@ -217,6 +232,15 @@ impl Owner {
             }
             _ => {}
         }
+    }
+
+    /// Those of the leases of a session that is yet to reclaim that a former owner had given for certain: one to write was in no row where its inode was made ahead of the owner.
+    fn known_leases(&self, session: SessionId, leases: &[(Ino, Lease)]) -> Vec<(Ino, Lease)> {
+        let counts = |(ino, lease): &&(Ino, Lease)| {
+            self.table.must_reclaim(session)
+                && (*lease == Lease::Read || self.table.lease(session, *ino) == Some(Lease::Write))
+        };
+        leases.iter().filter(counts).copied().collect()
     }
 
     fn heard(&mut self, session: SessionId, context: &mut Context<'_>) -> bool {
