@@ -77,6 +77,9 @@ pub trait Events: Send + Sync {
     fn read_back(&self, _member: MemberId, _segment: SegmentId, _from: u64, _len: u32) {}
 }
 
+/// How often what waits for a server that refuses this client looks whether the session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
 /// What a link is for.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
@@ -311,6 +314,25 @@ impl Shared {
                 Phase::Down => {}
             }
             patience.wait(&self.changed, &mut state)?;
+        }
+    }
+
+    /// The same for what is to be tried until the session with this number ends. One that the servers have refused for its whole term has ended as far as this client can
+    /// tell, and is not gone on with: then nothing of it is taken for undone that is done later.
+    fn enter_again(&self, number: u64, patience: &Patience<'_>) -> Result<At, ClientError> {
+        let mut state = self.state.lock();
+        loop {
+            match &state.phase {
+                _ if state.closed => return Err(ClientError::Closed),
+                _ if state.number != number => return Err(ClientError::SessionEnded),
+                Phase::Up => return Ok(At { session: state.session, number, round: state.round }),
+                Phase::Refused(_) if self.ticks.now().since(state.asked) >= state.terms.session => {
+                    state.ended = true;
+                }
+                Phase::Refused(_) | Phase::Down => {}
+            }
+            patience.check()?;
+            self.changed.wait_for(&mut state, patience.left(LOOK_EVERY));
         }
     }
 

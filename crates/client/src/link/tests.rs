@@ -40,6 +40,10 @@ struct Said {
     epoch: u64,
     greetings: VecDeque<Refusal>,
     released: bool,
+    /// A session's term; a minute where none is given.
+    term: Option<Duration>,
+    /// Whether every greeting is refused.
+    refuses: bool,
 }
 
 #[derive(Default)]
@@ -77,6 +81,9 @@ impl Transport for Fake {
         let mut said = self.said.lock();
         said.hellos.push((hello.session, hello.resumes));
         self.changed.notify_all();
+        if said.refuses {
+            return Err(Trouble::Refused(Refusal::Denied("revoked".to_owned())));
+        }
         if let Some(refusal) = said.greetings.pop_front() {
             return Err(Trouble::Refused(refusal));
         }
@@ -93,7 +100,8 @@ impl Transport for Fake {
             generation: 1,
         };
         let epoch = Epoch(said.epoch);
-        Ok(Welcome { epoch, term_ms: 60_000, begun: !hello.resumes, volume, rights: Rights::ALL })
+        let term_ms = said.term.map_or(60_000, |term| term.as_millis() as u64);
+        Ok(Welcome { epoch, term_ms, begun: !hello.resumes, volume, rights: Rights::ALL })
     }
 
     fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
@@ -198,9 +206,11 @@ struct Bed {
 }
 
 fn bed(timeout: Option<Duration>, fates: Vec<Fate>) -> Bed {
-    let fake = Arc::new(Fake::default());
-    fake.said.lock().epoch = 1;
-    fake.said.lock().fates = fates.into();
+    bed_of(timeout, Said { fates: fates.into(), ..Said::default() })
+}
+
+fn bed_of(timeout: Option<Duration>, said: Said) -> Bed {
+    let fake = Arc::new(Fake { said: Mutex::new(Said { epoch: 1, ..said }), ..Fake::default() });
     let heard = Arc::new(Heard::default());
     let events: Arc<dyn Events> = Arc::clone(&heard) as _;
     let config = LinkConfig { volume: "v".to_owned(), token: None, client: "a test".to_owned(), timeout };
@@ -381,4 +391,36 @@ fn who_is_refused_is_told_why() {
     bed.fake.said.lock().greetings.push_back(Refusal::Denied("the token was revoked".to_owned()));
     bed.fake.said.lock().fates.push_back(Fate::Lost);
     assert_eq!(bed.ask(change()), Err(ClientError::Denied("the token was revoked".to_owned())));
+}
+
+/// What was sent may be carried out as long as the session lives.
+#[test]
+fn what_may_be_carried_out_is_asked_again_after_a_refusal() {
+    let bed = bed(None, Vec::new());
+    bed.ask(change()).unwrap();
+    {
+        let mut said = bed.fake.said.lock();
+        said.greetings.push_back(Refusal::Denied("the token is not known yet".to_owned()));
+        said.fates.push_back(Fate::Lost);
+    }
+    let patience = bed.link.patience();
+    let again = bed.link.ask(change(), None, Some(1), (), &patience);
+    assert_eq!(again.map(|answered| answered.number), Ok(1));
+    assert_eq!(bed.slots(), [Some((0, 1)), Some((0, 2)), Some((0, 2))]);
+    assert_eq!(*bed.heard.over.lock(), 0, "nothing is lost");
+}
+
+#[test]
+fn what_was_done_ahead_is_lost_only_with_its_session() {
+    let bed = bed_of(None, Said { term: Some(Duration::from_secs(1)), ..Said::default() });
+    bed.ask(change()).unwrap();
+    {
+        let mut said = bed.fake.said.lock();
+        said.refuses = true;
+        said.fates.push_back(Fate::Lost);
+    }
+    let patience = bed.link.patience();
+    let lost = bed.link.ask(Operation::Ahead(Vec::new()), None, Some(1), (), &patience);
+    assert_eq!(lost.map(drop), Err(ClientError::SessionEnded));
+    assert_eq!(*bed.heard.over.lock(), 1, "what is kept of it is given up");
 }
