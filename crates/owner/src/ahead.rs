@@ -47,17 +47,24 @@ impl GivenRuns {
 }
 
 /// The inodes that the steps look at and change, but for those that steps before have made. What a name stands for at a step is what the steps before have let it stand for.
-pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need> {
+///
+/// # Errors
+/// [`MetaError`] where it is not to be had what a name stands for.
+pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Result<Vec<Need>, MetaError> {
     let mut made: FxHashSet<Ino> = FxHashSet::default();
     let mut names: FxHashMap<(Ino, &[u8]), Option<Ino>> = FxHashMap::default();
     let mut needed: FxHashSet<Ino> = FxHashSet::default();
     for step in steps {
         let named = |parent: Ino, name: &[u8]| match names.get(&(parent, name)) {
-            Some(known) => *known,
-            None if made.contains(&parent) => None,
-            None => ns.lookup(at, parent, name).ok().map(|inode| inode.ino),
+            Some(known) => Ok(*known),
+            None if made.contains(&parent) => Ok(None),
+            None => match carry::found(ns.lookup(at, parent, name)) {
+                // Its step fails, and not all the others with it.
+                Err(MetaError::Damaged { .. }) => Ok(None),
+                found => found,
+            },
         };
-        let needs = carry::needs_of(&step.operation, &named);
+        let needs = carry::needs_of(&step.operation, &named)?;
         needed.extend(needs.iter().map(|need| need.ino).filter(|ino| !made.contains(ino)));
         match &step.operation {
             Operation::Make(parent, name, _) => drop(names.insert((*parent, name), step.made)),
@@ -66,7 +73,7 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need
                 names.insert((*parent, name), None);
             }
             Operation::Rename { from, name, to, new_name, mode, .. } => {
-                let (moved, taken) = (named(*from, name), named(*to, new_name));
+                let (moved, taken) = (named(*from, name)?, named(*to, new_name)?);
                 let exchanged = *mode == forebay_meta::RenameMode::Exchange;
                 names.insert((*from, name), taken.filter(|_| exchanged));
                 names.insert((*to, new_name), moved);
@@ -77,7 +84,7 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Vec<Need
     }
     let mut needed: Vec<Ino> = needed.into_iter().collect();
     needed.sort_unstable();
-    needed.into_iter().map(|ino| Need { ino, access: Access::Write }).collect()
+    Ok(needed.into_iter().map(|ino| Need { ino, access: Access::Write }).collect())
 }
 
 impl Core {
@@ -115,7 +122,7 @@ impl VolumeOwner {
         rights: &Rights,
         steps: &[Step],
     ) -> Result<Answer, MetaError> {
-        let needs = needs(steps, &self.ns, self.at);
+        let needs = needs(steps, &self.ns, self.at)?;
         if self.core.lock().lacks_lease(session, &needs) {
             return Ok(Answer::Failed(Failure::NotPermitted));
         }
@@ -178,7 +185,7 @@ impl VolumeOwner {
         step: &Step,
         (covered, undone): (&FxHashSet<Ino>, &Undone),
     ) -> Result<Answer, MetaError> {
-        let needs = carry::needs(&step.operation, &self.ns, self.at);
+        let needs = carry::needs(&step.operation, &self.ns, self.at)?;
         let inos = || needs.iter().map(|need| need.ino);
         if let Some(failure) = undone.concerns(&step.operation, inos().chain(step.made)) {
             return Ok(Answer::Failed(failure));

@@ -19,21 +19,39 @@ const ENTRIES_MAX: usize = 4096;
 
 /// The inodes that an operation looks at and changes, as the namespace is now. While it runs with all of these, none can join them: names in a directory change only
 /// under a need to write it.
-pub(crate) fn needs(operation: &Operation, ns: &Namespace, at: SubvolumeId) -> Vec<Need> {
+///
+/// # Errors
+/// [`MetaError`] where it is not to be had what a name stands for: it may be there.
+pub(crate) fn needs(operation: &Operation, ns: &Namespace, at: SubvolumeId) -> Result<Vec<Need>, MetaError> {
     if let Operation::Ahead(steps) = operation {
         return ahead::needs(steps, ns, at);
     }
-    // A name that is not there needs no inode; what else is wrong shows when the operation is carried out.
-    let named = |parent: Ino, name: &[u8]| find(ns, at, parent, name, Ino::ROOT).ok().map(|inode| inode.ino);
+    let named = |parent: Ino, name: &[u8]| found(find(ns, at, parent, name, Ino::ROOT));
     needs_of(operation, &named)
 }
 
+/// What a look-up has found. What is not there needs no inode, and what is wrong with the name shows when the operation is carried out; only where it cannot be told
+/// whether it is there, that is an error.
+pub(crate) fn found(looked: Result<Arc<Inode>, MetaError>) -> Result<Option<Ino>, MetaError> {
+    match looked {
+        Ok(inode) => Ok(Some(inode.ino)),
+        Err(error @ (MetaError::Engine(_) | MetaError::Log(_) | MetaError::Damaged { .. })) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Says what a name in a directory stands for, if it is there.
+pub(crate) type Named<'a> = dyn Fn(Ino, &[u8]) -> Result<Option<Ino>, MetaError> + 'a;
+
 /// The same, where `named` says what names stand for.
-pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Option<Ino>) -> Vec<Need> {
+///
+/// # Errors
+/// Those of `named`.
+pub(crate) fn needs_of(operation: &Operation, named: &Named<'_>) -> Result<Vec<Need>, MetaError> {
     let (read, write) = (|ino| Need { ino, access: Access::Read }, |ino| Need { ino, access: Access::Write });
-    match operation {
+    Ok(match operation {
         Operation::Lookup(parent, name) => {
-            [read(*parent)].into_iter().chain(named(*parent, name).map(read)).collect()
+            [read(*parent)].into_iter().chain(named(*parent, name)?.map(read)).collect()
         }
         Operation::Inode(ino)
         | Operation::Entries { directory: ino, .. }
@@ -44,10 +62,10 @@ pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Opti
         Operation::Make(parent, ..) => vec![write(*parent)],
         Operation::Link(ino, parent, _) => vec![write(*ino), write(*parent)],
         Operation::Unlink(parent, name, _) | Operation::Rmdir(parent, name, _) => {
-            [write(*parent)].into_iter().chain(named(*parent, name).map(write)).collect()
+            [write(*parent)].into_iter().chain(named(*parent, name)?.map(write)).collect()
         }
         Operation::Rename { from, name, to, new_name, .. } => {
-            let inodes = named(*from, name).into_iter().chain(named(*to, new_name));
+            let inodes = named(*from, name)?.into_iter().chain(named(*to, new_name)?);
             [*from, *to].into_iter().chain(inodes).map(write).collect()
         }
         Operation::SetAttr(ino, _)
@@ -79,7 +97,7 @@ pub(crate) fn needs_of(operation: &Operation, named: &dyn Fn(Ino, &[u8]) -> Opti
         | Operation::Store(_)
         | Operation::Reseat(_)
         | Operation::Settle(_) => Vec::new(),
-    }
+    })
 }
 
 /// Reads the rows that an operation will need, before it has its turn.

@@ -168,8 +168,9 @@ impl VolumeOwner {
         }
         carry::read_ahead(&request.operation, &self.ns, self.at);
         let rights = self.rights(request.session).unwrap_or(Rights::ALL);
-        // What it may not do is said in its turn.
-        let needs = self.needs(request.session, &rights, &request.operation).unwrap_or_default();
+        // What it may not do, and what cannot be read, is said in its turn.
+        let needs = self.needs(request.session, &rights, &request.operation);
+        let needs = needs.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
         let mut request = request;
         let mut core = self.core.lock();
         if rights.read_only {

@@ -51,27 +51,28 @@ impl VolumeOwner {
         Ok(core.opens.has(session, ino) || (!is_directory && core.table.lease(session, ino).is_some()))
     }
 
-    /// The inodes that an operation of a session needs: none that it does not see, or others would lose their leases for nothing.
+    /// The inodes that an operation of a session needs: none that it does not see, or others would lose their leases for nothing. Or why it may not: then it is not to be
+    /// carried out, also if it may a moment later.
     ///
     /// # Errors
-    /// Why it may not: then it is not to be carried out, also if it may a moment later.
+    /// [`MetaError`] where that cannot be read: it is not to be carried out before.
     pub(crate) fn needs(
         &self,
         session: SessionId,
         rights: &Rights,
         operation: &Operation,
-    ) -> Result<Vec<Need>, Failure> {
-        let mut needs = carry::needs(operation, &self.ns, self.at);
+    ) -> Result<Result<Vec<Need>, Failure>, MetaError> {
+        let mut needs = carry::needs(operation, &self.ns, self.at)?;
         if rights.root == Ino::ROOT {
-            return Ok(needs);
+            return Ok(Ok(needs));
         }
         if matches!(operation, Operation::Commit(_) | Operation::Hold(_) | Operation::Seal(_)) {
             needs.retain(|need| !matches!(self.sees(session, rights, need.ino), Ok(false)));
         }
         match self.forbids(session, rights, operation) {
-            Ok(Some(failure)) => Err(failure),
+            Ok(Some(failure)) => Ok(Err(failure)),
             // What cannot be read is looked at again when it is carried out.
-            Ok(None) | Err(_) => Ok(needs),
+            Ok(None) | Err(_) => Ok(Ok(needs)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_cluster::{Access, Effect, Grant, Lease, Need, RequestId};
+use forebay_engine::EngineError;
 use forebay_meta::MetaError;
 use forebay_protocol::{Answer, DirectoryEntry, Failure, Message, Operation, Refusal, Request, Response};
 use forebay_types::Ino;
@@ -48,11 +49,13 @@ impl VolumeOwner {
         // Names may have come to stand for other inodes while it waited. From here on they cannot.
         let (needs, forbidden) = match self.needs(request.session, &rights, &request.operation) {
             // Nobody else is asked for a lease by what is refused.
-            Ok(needs) if self.is_uncovered(&request, &needs) => {
+            Ok(Ok(needs)) if self.is_uncovered(&request, &needs) => {
                 (Vec::new(), Some(if rights.read_only { Failure::ReadOnly } else { Failure::NotPermitted }))
             }
-            Ok(needs) => (with_wish(needs, request.wish), None),
-            Err(failure) => (Vec::new(), Some(failure)),
+            Ok(Ok(needs)) => (with_wish(needs, request.wish), None),
+            Ok(Err(failure)) => (Vec::new(), Some(failure)),
+            Err(MetaError::Engine(error)) if may_pass(&error) => return self.put_off(id, &error),
+            Err(error) => (Vec::new(), Some(logged(&error))),
         };
         let covers =
             |need: &Need| declared.iter().any(|known| known.ino == need.ino && known.access >= need.access);
@@ -84,12 +87,9 @@ impl VolumeOwner {
         let answer = match done {
             Ok(answer) => answer,
             Err(MetaError::Engine(error)) if may_pass(&error) && (!changed || cleans(&request.operation)) => {
-                tracing::warn!(%error, "a request waits for the metadata engine");
                 core.dirty |= changed;
-                core.late.push(id);
                 drop((core, closing));
-                self.work.notify_one();
-                return Vec::new();
+                return self.put_off(id, &error);
             }
             Err(error) => failed(&error),
         };
@@ -97,6 +97,14 @@ impl VolumeOwner {
         drop(closing);
         self.tell_all();
         effects
+    }
+
+    /// Puts a request off until the engine answers.
+    fn put_off(&self, id: RequestId, error: &EngineError) -> Vec<Effect> {
+        tracing::warn!(%error, "a request waits for the metadata engine");
+        self.core.lock().late.push(id);
+        self.work.notify_one();
+        Vec::new()
     }
 
     /// Whether a request tells of what its session has done without the leases for it.
@@ -185,11 +193,15 @@ fn cleans(operation: &Operation) -> bool {
 }
 
 fn failed(error: &MetaError) -> Answer {
+    Answer::Failed(logged(error))
+}
+
+fn logged(error: &MetaError) -> Failure {
     let failure = Failure::from(error);
     if failure == Failure::Io {
         tracing::error!(%error, "an operation failed");
     }
-    Answer::Failed(failure)
+    failure
 }
 
 /// A lease to write needs the inodes like a change does.

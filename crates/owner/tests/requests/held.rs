@@ -37,6 +37,8 @@ struct State {
     many: u64,
     /// Reads that failed.
     failed: u64,
+    /// So many of the next reads fail, of one row or many.
+    fail_next: u64,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,11 @@ impl HeldEngine {
         (state.single, state.many)
     }
 
+    /// The next reads fail, and those after them do not.
+    pub fn fail_next(&self, reads: u64) {
+        self.state.lock().fail_next = reads;
+    }
+
     /// How many reads have failed.
     pub fn failed_reads(&self) -> u64 {
         self.state.lock().failed
@@ -94,7 +101,17 @@ impl HeldEngine {
             state.failed += 1;
             return Err(is_away());
         }
-        Ok(())
+        state.take_failure()
+    }
+}
+
+impl State {
+    fn take_failure(&mut self) -> Result<(), EngineError> {
+        if self.fail_next == 0 {
+            return Ok(());
+        }
+        (self.fail_next, self.failed) = (self.fail_next - 1, self.failed + 1);
+        Err(is_away())
     }
 }
 
@@ -111,6 +128,7 @@ impl Engine for HeldEngine {
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         self.away()?;
+        self.state.lock().take_failure()?;
         self.state.lock().many += 1;
         self.rows.get_many(keys)
     }

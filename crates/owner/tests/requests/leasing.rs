@@ -165,3 +165,29 @@ fn what_was_told_before_the_row_of_a_returned_lease_was_gone_is_given_again() {
     server.ended().unwrap();
     next.stop().unwrap();
 }
+
+/// What a name stands for is looked up first, to know whose lease is in the way: that it could not be read does not mean that it is not there.
+#[test]
+fn a_row_that_cannot_be_read_for_a_moment_is_changed_under_nobodys_lease() {
+    for failing in 1..8 {
+        let world = World::new();
+        let server = world.owner();
+        let (reader, remover) = (server.begin(1), server.begin(2));
+        let file = reader.inode(make("a")).ino;
+        server.stop().unwrap();
+        // One that has nothing in memory.
+        let next = world.owner();
+        let (_, given) = next.owner.reclaim(reader.session, &[(file, Lease::Read)]).unwrap();
+        next.owner.reclaim(remover.session, &[]).unwrap();
+        world.engine.fail_next(failing);
+        let unlink = Operation::Unlink(Ino::ROOT, b"a".to_vec(), Vec::new());
+        let removed = next.client(remover.session, 1).ask(unlink);
+        until("the recall", || {
+            assert!(!removed.is_there());
+            !recalls(&next, reader.session).is_empty()
+        });
+        next.owner.returned(reader.session, file, given[0].stamp, None, false);
+        assert!(removed.answer().inode().is_some());
+        next.stop().unwrap();
+    }
+}
