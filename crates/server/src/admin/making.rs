@@ -179,3 +179,6 @@ fn make_database(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
     let engine = engine.map_err(|error| error.to_string())?;
     Namespace::format(engine.as_ref(), &SystemClock, 0, 0, 0o755).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;
