@@ -16,6 +16,9 @@ use crate::{batch::Core, carry, owner::VolumeOwner, rights, take::may_pass, told
 
 /// Runs that one request is given at most.
 const RUNS_MAX: u32 = 1024;
+/// Stretches of neighbouring runs that a session has at most: 64 KiB of memory, and a quarter of a million directories of one that asks for 64 at a time and never gets
+/// two that are neighbours.
+const STRETCHES_MAX: usize = 4096;
 /// The pause before a step is tried again that the engine did not let read.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -37,6 +40,18 @@ impl GivenRuns {
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.given.remove(&session);
         self.former.remove(&session);
+    }
+
+    fn has_room(&self, session: SessionId) -> bool {
+        self.given.get(&session).is_none_or(|given| given.len() < STRETCHES_MAX)
+    }
+
+    fn give(&mut self, session: SessionId, first: u64, count: u64) {
+        let given = self.given.entry(session).or_default();
+        match given.front_mut() {
+            Some((from, many)) if *from + *many == first => *many += count,
+            _ => given.push_front((first, count)),
+        }
     }
 
     fn may_use(&self, session: SessionId, ino: Ino) -> bool {
@@ -95,7 +110,7 @@ impl Core {
 }
 
 impl VolumeOwner {
-    /// Gives a session runs of inode numbers.
+    /// Gives a session runs of inode numbers; none to one that has as many as anybody may have, which then has its directories made here.
     ///
     /// # Errors
     /// [`MetaError`].
@@ -103,11 +118,14 @@ impl VolumeOwner {
         if runs == 0 || runs > RUNS_MAX {
             return Ok(Answer::Failed(Failure::Invalid));
         }
+        if !self.core.lock().runs.has_room(session) {
+            return Ok(Answer::Failed(Failure::NoSpace));
+        }
         let first = self.ns.new_runs(runs);
         self.ns.record_numbers()?;
         let mut core = self.core.lock();
         if core.sessions.lives(session) {
-            core.runs.given.entry(session).or_default().push_front((first, u64::from(runs)));
+            core.runs.give(session, first, u64::from(runs));
         }
         Ok(Answer::Runs(first, runs))
     }
@@ -237,5 +255,29 @@ impl VolumeOwner {
             .filter_map(|(_, step)| step.made)
             .filter(|ino| self.ns.inode(self.at, *ino).is_ok_and(|inode| inode.row.nlink > 0))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_a_bounded_number_of_stretches() {
+        let (one, other) = (SessionId(1), SessionId(2));
+        let mut runs = GivenRuns::default();
+        for number in 0..1_000_000 {
+            runs.give(one, number * 64, 64);
+        }
+        assert!(runs.has_room(one), "neighbours are one");
+        assert!(runs.may_use(one, Ino::in_run(0, 7)) && runs.may_use(one, Ino::in_run(63_999_999, 7)));
+        for number in 0..STRETCHES_MAX as u64 {
+            assert!(runs.has_room(other));
+            runs.give(other, (number * 2 + 1) << 32, 64);
+        }
+        assert!(!runs.has_room(other));
+        assert!(runs.may_use(other, Ino::in_run(1 << 32, 0)), "what it was given stays its own");
+        runs.forget(other);
+        assert!(runs.has_room(other));
     }
 }

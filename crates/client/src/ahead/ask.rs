@@ -34,7 +34,8 @@ impl Shared {
         bound: Option<u64>,
     ) -> Result<Begun, ClientError> {
         let mut state = self.state.lock();
-        let mut counted = false;
+        // Counted: whether it was looked at if the directory is to be delegated. Numbered: whether there are numbers for what is made here.
+        let (mut counted, mut numbered) = (false, true);
         loop {
             self.see_session(&mut state);
             match bound {
@@ -50,7 +51,7 @@ impl Shared {
                     continue;
                 }
             }
-            if let Some(needed) = state.table.inside(operation) {
+            if let Some(needed) = state.table.inside(operation).filter(|_| numbered) {
                 let full = operation.changes() && self.is_full(&state);
                 if state.is_busy(&needed) || full {
                     self.changed.wait(&mut state);
@@ -63,13 +64,14 @@ impl Shared {
                     };
                     match made {
                         Some(made) => return Ok(self.here(&mut state, operation, made, grants)),
-                        None => self.fetch_numbers(&mut state)?,
+                        None => numbered = self.fetch_numbers(&mut state)?,
                     }
                     continue;
                 }
             }
             if let Operation::Make(parent, ..) = operation
                 && !counted
+                && numbered
                 && self.options.delegates
             {
                 counted = true;

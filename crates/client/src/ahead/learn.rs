@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use forebay_cluster::Lease;
-use forebay_protocol::{Answer, DirectoryEntry, InodeAnswer, Operation};
+use forebay_protocol::{Answer, DirectoryEntry, Failure, InodeAnswer, Operation};
 use forebay_types::Ino;
 use parking_lot::MutexGuard;
 
@@ -17,19 +17,31 @@ const PAGE: u32 = 4096;
 const PAGES: usize = 16;
 
 impl Shared {
-    /// Asks for numbers of inodes, without the lock.
-    pub(super) fn fetch_numbers(&self, state: &mut MutexGuard<'_, State>) -> Result<(), ClientError> {
+    /// Asks for numbers of inodes, without the lock. Returns whether there may be some now: else the session has as many as it may have.
+    pub(super) fn fetch_numbers(&self, state: &mut MutexGuard<'_, State>) -> Result<bool, ClientError> {
+        if state.numbers.is_refused() {
+            return Ok(false);
+        }
         let session = state.session;
         let asked = MutexGuard::unlocked(state, || self.under.ask_in(session, Operation::Runs(RUNS), None));
         match asked.map(|response| response.answer) {
             Ok(Answer::Runs(first, runs)) if state.session == session => state.numbers.add(first, runs),
             // Another session began: it asks for its own.
             Ok(Answer::Runs(..)) | Err(ClientError::SessionEnded) => {}
+            Ok(Answer::Failed(Failure::NoSpace)) => {
+                if state.session == session {
+                    tracing::info!(
+                        "no more numbers are given to this session: its files are made at the servers"
+                    );
+                    state.numbers.refuse();
+                }
+                return Ok(false);
+            }
             Ok(Answer::Failed(failure)) => return Err(ClientError::Failed(failure)),
             Ok(other) => return Err(ClientError::Unexpected(format!("{other:?}"))),
             Err(error) => return Err(error),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes the lease to write on a directory and reads it, without the lock; it is delegated then, if the lease still is what it was.

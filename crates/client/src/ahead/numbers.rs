@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 pub(super) struct Numbers {
     runs: VecDeque<u64>,
     of: FxHashMap<Ino, (u64, u16)>,
+    /// The session is given no more.
+    refused: bool,
 }
 
 const RUN_LEN: u16 = 1 << Ino::RUN_BITS;
@@ -32,7 +34,16 @@ impl Numbers {
         self.of.remove(&directory);
     }
 
+    pub(super) fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     pub(super) fn clear(&mut self) {
+        self.refused = false;
         self.runs.clear();
         self.of.clear();
     }

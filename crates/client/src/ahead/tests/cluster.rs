@@ -17,7 +17,7 @@ use forebay_engine::MemoryEngine;
 use forebay_env::{ManualClock, SystemClock};
 use forebay_meta::{Namespace, NewInode};
 use forebay_owner::{Ticks, VolumeOwner, take};
-use forebay_protocol::{Answer, Operation, Push, Refusal, Request, Response, Rights};
+use forebay_protocol::{Answer, Failure, Operation, Push, Refusal, Request, Response, Rights};
 use forebay_types::{Epoch, FileKind, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -105,6 +105,7 @@ impl Cluster {
             asked: AtomicU64::new(0),
             wrong: Mutex::default(),
             runs_from: AtomicU64::new(0),
+            no_runs: AtomicBool::new(false),
             gate: Gate::default(),
         });
         let (under, leases) = (Arc::clone(&link) as _, Arc::clone(&link) as _);
@@ -164,6 +165,8 @@ pub struct Link {
     pub wrong: Mutex<Vec<Ino>>,
     /// Where not 0: the numbers that it says it was given, in place of those that it was.
     pub runs_from: AtomicU64,
+    /// It is given no numbers.
+    pub no_runs: AtomicBool,
     pub gate: Gate,
 }
 
@@ -196,6 +199,9 @@ impl Asks for Link {
         let from = self.runs_from.load(Ordering::SeqCst);
         if let (Answer::Runs(first, _), 1..) = (&mut response.answer, from) {
             *first = from;
+        }
+        if matches!(response.answer, Answer::Runs(..)) && self.no_runs.load(Ordering::SeqCst) {
+            response.answer = Answer::Failed(Failure::NoSpace);
         }
         let mut held = self.held.lock();
         for grant in &response.grants {

@@ -129,3 +129,19 @@ fn nothing_is_done_for_a_session_without_the_leases() {
     let after = vec![step(top, "f", number(4))];
     assert_eq!(tell(&*link, after), Answer::Failed(Failure::NotPermitted), "the other has looked");
 }
+
+#[test]
+fn a_client_that_is_given_no_more_numbers_has_its_files_made_at_the_owner() {
+    let cluster = Cluster::new();
+    let client = cluster.client(1);
+    client.link.no_runs.store(true, Ordering::SeqCst);
+    let top = client.directory(Ino::ROOT, "top");
+    client.file(top, "a");
+    let asked = client.link.asked.load(Ordering::SeqCst);
+    for name in ["b", "c", "d", "e"] {
+        client.file(top, name);
+    }
+    assert_eq!(client.link.asked.load(Ordering::SeqCst) - asked, 4, "and asks for them no more");
+    client.ahead.settle_all().unwrap();
+    assert_eq!(cluster.client(2).names(top), ["a", "b", "c", "d", "e"]);
+}
