@@ -218,14 +218,17 @@ impl Cluster {
             let line = |(address, child): &(String, Child)| format!("  {address}  process {}", child.id());
             let proxies: Vec<_> = self.proxies.iter().map(line).collect();
             output::line(&format!(
-                "Proxies of the group '{GROUP}', through which the mounts read:\n{}\n\nTry:\n  forebay group show {GROUP} --meta {}",
-                proxies.join("\n"),
-                self.addresses()
+                "Proxies of the group '{GROUP}', through which the mounts read:\n{}",
+                proxies.join("\n")
             ));
         }
+        let group = match self.proxies.is_empty() {
+            true => String::new(),
+            false => format!("  forebay group show {GROUP} --meta {}\n", self.addresses()),
+        };
         output::line(&format!(
             "\nTry, in another terminal:\n  echo hello > {directory}/mount-1/file && cat {directory}/mount-2/file\n  \
-             forebay meta status --meta {}\n  kill -9 {}      # the next server goes on where this one was\n\nCtrl-C ends it{}.",
+             forebay meta status --meta {}\n{group}  kill -9 {}      # the next server goes on where this one was\n\nCtrl-C ends it{}.",
             self.addresses(),
             self.servers.first().map_or(0, |(_, child)| child.id()),
             if self.temporary {
