@@ -4,7 +4,8 @@
 //! - [`membership`]: it joins, renews and leaves.
 //! - `reads`: what it caches, and what those are answered who read.
 //! - [`log`]: the member's log on its disk.
-//! - [`writeback`]: what it answers to writers, and what it does with what they wrote.
+//! - [`writeback`]: what it answers to writers.
+//! - [`volumes`]: its sessions with the owners of volumes: what it offers, puts and gives up of what they wrote.
 //!
 //! Guarantees: bytes that it sends were verified against the checksums that they were kept with, or come straight from the store; it acts for its member only
 //! while no other process can; whoever reads through it was let in by the metadata servers. The protocol, the bytes and the failure cases are in
@@ -14,6 +15,7 @@ pub mod log;
 pub mod membership;
 pub mod process;
 mod reads;
+pub mod volumes;
 pub mod writeback;
 
 pub use membership::{Meta, MetaError, Place, Standing};
