@@ -70,7 +70,7 @@ fn all() -> Vec<(String, Vec<u8>, Again)> {
     vec![
         of(&greet),
         of(&greeted),
-        of(&Vouch { volume: VolumeId([9; 16]), token: None }),
+        of(&Vouch { volume: VolumeId([9; 16]), token: None, certificate: Some("a".to_owned()) }),
         of(&Vouched { volume: volume(), rights: Rights::ALL, for_ms: 10_000, group: None, whole: true }),
         of(&Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] }),
         of(&SEAL),

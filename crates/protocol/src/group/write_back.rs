@@ -42,11 +42,13 @@ pub struct Vouch {
     pub volume: VolumeId,
     /// What the bearer showed.
     pub token: Option<String>,
+    /// The common name of the certificate that came with a member's name: its bearer is to be one who may administer. Nothing with a token.
+    pub certificate: Option<String>,
 }
 
 impl Vouch {
     /// What a member shows in the place of a token's secret: who it is. It counts on a connection that may administer, or to a member that was told so by a
-    /// server.
+    /// server: with a certificate that may administer, or without any where the servers allow it (`--insecure`).
     #[must_use]
     pub fn member(group: GroupId, member: MemberId, incarnation: Incarnation) -> String {
         format!("member-{group}-{member}-{:032x}", u128::from_be_bytes(incarnation.0))
@@ -254,7 +256,7 @@ pub enum ReadBackAnswer {
 
 record!(Greet { group, volume, token, client });
 record!(Greeted { member, incarnation, view, draining });
-record!(Vouch { volume, token });
+record!(Vouch { volume, token, certificate });
 record!(Vouched { volume, rights, for_ms, group, whole });
 record!(AppendPart { segment, epoch, lane, offset, len, check });
 record!(Appends { parts });

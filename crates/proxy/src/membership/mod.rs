@@ -11,7 +11,10 @@ use std::{
 };
 
 use forebay_cluster::Moment;
-use forebay_group::{GroupId, GroupTerms, Incarnation, Joining, Member, MemberId, Membership, Renewal, View};
+use forebay_group::{
+    GroupId, GroupTerms, Incarnation, Joining, Member, MemberId, Membership, NotActing, Renewal, View,
+    ViewEpoch,
+};
 use forebay_protocol::{
     Kind,
     group::{Join, Joined, Leave, MemberNumbers, RenewMember, Renewed},
@@ -38,10 +41,16 @@ pub fn now() -> Moment {
     Moment(secs * 1_000_000_000 + nanos)
 }
 
-/// What a member says of itself with each renewal.
+/// What a member says of itself with each renewal. Nothing here waits for the disk.
 pub trait Standing: Send + Sync {
-    /// Where its log ends, and segments that the store may not have.
-    fn log(&self) -> (u64, u64);
+    /// Up to where its log is on stable storage, and segments that the store may not have.
+    ///
+    /// # Errors
+    /// Why it takes nothing in any more. It neither joins nor renews then, so that writers go elsewhere once it is counted out.
+    fn log(&self) -> Result<(u64, u64), String>;
+
+    /// Notes that it goes by this view, before it says so: whether that is on stable storage. It is asked again until it is.
+    fn goes_by(&self, view: ViewEpoch) -> bool;
 
     /// The rest.
     fn numbers(&self) -> MemberNumbers;
@@ -53,6 +62,7 @@ struct State {
     /// Since when another process has been found to act for this member.
     contested: Option<Instant>,
     said: String,
+    /// It acts no more, and says no more.
     stopped: bool,
     /// Why this member can never join.
     failure: Option<String>,
@@ -119,6 +129,15 @@ impl Place {
         with(&self.shared.state.lock().membership)
     }
 
+    /// As which process it acts, or last did, by which view (0 before it was told one), and whether it is being drained.
+    #[must_use]
+    pub fn acts_as(&self) -> (Incarnation, ViewEpoch, bool) {
+        self.look(|membership| {
+            let view = membership.view().map_or(ViewEpoch(0), |view| view.epoch);
+            (membership.incarnation(), view, membership.may_open(now()) == Err(NotActing::Draining))
+        })
+    }
+
     /// Waits until it acts, `patience` long at most. Says whether it does.
     #[must_use]
     pub fn wait(&self, patience: Duration) -> bool {
@@ -162,6 +181,23 @@ impl Place {
     }
 }
 
+/// Asked under the log's lock: nobody asks the log anything under the lock that is taken here.
+impl crate::writeback::Standing for Place {
+    fn may(&self, opens: bool) -> Result<(), NotActing> {
+        let state = self.shared.state.lock();
+        match (state.stopped, opens) {
+            // Another process may be let in as soon as this one has left.
+            (true, _) => Err(NotActing::Out),
+            (false, true) => state.membership.may_open(now()),
+            (false, false) => state.membership.may_act(now()),
+        }
+    }
+
+    fn now(&self) -> (Incarnation, ViewEpoch, bool) {
+        self.acts_as()
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.stop(false);
@@ -176,22 +212,7 @@ enum Next {
 
 impl Shared {
     fn run(&self) {
-        loop {
-            let next = {
-                let mut state = self.state.lock();
-                if state.stopped || state.failure.is_some() {
-                    return;
-                }
-                let (log_end, dirty) = self.standing.log();
-                let at = now();
-                match state.membership.join(log_end, dirty, at) {
-                    Some(joining) => Next::Join(joining),
-                    None if state.membership.is_due(at) => {
-                        state.membership.renew(log_end, dirty, at).map_or(Next::Nothing, Next::Renew)
-                    }
-                    None => Next::Nothing,
-                }
-            };
+        while let Some(next) = self.next() {
             let pause = match next {
                 Next::Join(joining) => self.join(joining),
                 Next::Renew(renewal) => self.renew(renewal),
@@ -202,6 +223,38 @@ impl Shared {
                 self.changed.wait_for(&mut state, pause);
             }
         }
+    }
+
+    /// What is to be done now; nothing any more once it is stopped. The log is asked before the membership's lock is taken, as it asks under its own lock whether
+    /// this member acts. This thread alone learns views: whatever was taken in by an older one than it says here to go by is counted.
+    fn next(&self) -> Option<Next> {
+        let view = self.state.lock().membership.view().map(|view| view.epoch);
+        let noted = view.is_none_or(|view| self.standing.goes_by(view));
+        let log = self.standing.log();
+        let mut state = self.state.lock();
+        if state.stopped || state.failure.is_some() {
+            return None;
+        }
+        let (log_end, dirty) = match log {
+            Ok(log) => log,
+            Err(why) => {
+                if state.said != why {
+                    tracing::error!(
+                        "the group counts this member out, as it takes nothing in any more: {why}"
+                    );
+                    state.said = why;
+                }
+                return Some(Next::Nothing);
+            }
+        };
+        let at = now();
+        Some(match state.membership.join(log_end, dirty, at) {
+            Some(joining) => Next::Join(joining),
+            None if noted && state.membership.is_due(at) => {
+                state.membership.renew(log_end, dirty, at).map_or(Next::Nothing, Next::Renew)
+            }
+            None => Next::Nothing,
+        })
     }
 
     /// How long to wait then.

@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 const MARKER: &str = "forebay-proxy";
 const MARKER_NEW: &str = "forebay-proxy.new";
 const LOCK: &str = "lock";
+const LOG: &str = "log";
 const MAGIC: [u8; 8] = *b"FBPROXY\0";
 const VERSION: u32 = 1;
 const MARKER_BYTES: usize = 56;
@@ -131,6 +132,25 @@ impl Directory {
             Err(source) => return Err(DirectoryError::Io { action: "read", path: marker, source }),
         };
         Ok(Directory { path: path.to_owned(), member, _lock: lock })
+    }
+}
+
+impl Directory {
+    /// Where the log is; the directory is made where there is none, and its name is on stable storage.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn log(&self) -> Result<PathBuf, DirectoryError> {
+        let path = self.path.join(LOG);
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(DirectoryError::Io { action: "make the directory", path, source: error });
+            }
+            _ => {}
+        }
+        let synced = File::open(&self.path).and_then(|dir| dir.sync_all());
+        synced.map_err(io_error("sync", &self.path))?;
+        Ok(path)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{membership::now, reads::Reads};
+use crate::{log::Log, membership::now, reads::Reads, writeback::Counted};
 
 fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value: u64) {
     // Writing to a string does not fail.
@@ -13,15 +13,79 @@ fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value
 }
 
 /// All metrics.
-pub(super) fn text(reads: &Reads, group: &str) -> String {
+pub(super) fn text(reads: &Reads, log: &Log, writes: Counted, group: &str) -> String {
     let mut text = String::new();
+    of_reads(&mut text, reads, group);
+    of_log(&mut text, log, writes, group);
+    text
+}
+
+fn counter(text: &mut String, group: &str, name: &str, help: &str, value: u64) {
+    one(text, group, name, "counter", help, value);
+}
+
+fn gauge(text: &mut String, group: &str, name: &str, help: &str, value: u64) {
+    one(text, group, name, "gauge", help, value);
+}
+
+fn of_log(text: &mut String, log: &Log, writes: Counted, group: &str) {
+    let (status, counts) = (log.status(), log.counts());
+    let failed = u64::from(log.failure().is_some());
+    counter(text, group, "appends_total", "Appends that were taken in.", counts.appends);
+    counter(text, group, "append_bytes_total", "Their bytes.", counts.append_bytes);
+    counter(
+        text,
+        group,
+        "syncs_total",
+        "Rounds in which the log was synced for all who waited.",
+        counts.syncs,
+    );
+    let seconds = counts.sync_micros as f64 / 1e6;
+    let _ = writeln!(
+        text,
+        "# HELP forebay_proxy_sync_seconds_total How long these took.\n# TYPE forebay_proxy_sync_seconds_total counter\nforebay_proxy_sync_seconds_total{{group=\"{group}\"}} {seconds}"
+    );
+    counter(
+        text,
+        group,
+        "moved_bytes_total",
+        "Bytes that were written anew to free the log's oldest file.",
+        counts.moved_bytes,
+    );
+    counter(text, group, "refused_total", "Appends, seals and copies that were refused.", writes.refused);
+    counter(text, group, "waited_total", "Appends that waited for room.", writes.waited);
+    counter(text, group, "fenced_total", "Segments that were fenced by other members.", writes.fenced);
+    counter(
+        text,
+        group,
+        "read_back_bytes_total",
+        "Bytes of segments that were read back.",
+        writes.read_back_bytes,
+    );
+    gauge(text, group, "log_bytes", "Bytes of the log's files.", status.len);
+    gauge(text, group, "dirty_bytes", "Bytes in the log that the store may not have.", status.dirty);
+    gauge(text, group, "dirty_segments", "Segments of which the store may not have all.", status.segments);
+    gauge(
+        text,
+        group,
+        "log_failed",
+        "Whether the log takes nothing more until the proxy is started again.",
+        failed,
+    );
+    gauge(
+        text,
+        group,
+        "log_lost",
+        "Whether records of the log are lost: the member is to be replaced.",
+        u64::from(status.lost),
+    );
+}
+
+fn of_reads(text: &mut String, reads: &Reads, group: &str) {
     let (counted, stats) = (reads.counts.all(), reads.objects.stats());
     let (acts, epoch) =
         reads.place.look(|place| (place.may_act(now()).is_ok(), place.view().map_or(0, |view| view.epoch.0)));
-    let counter = |text: &mut String, name: &str, help: &str, value: u64| {
-        one(text, group, name, "counter", help, value);
-    };
-    counter(&mut text, "hits_total", "Reads that were answered from the cache.", counted.hits);
+    counter(text, group, "hits_total", "Reads that were answered from the cache.", counted.hits);
     let _ = writeln!(
         text,
         "# HELP forebay_proxy_misses_total Reads that were answered from elsewhere.\n# TYPE forebay_proxy_misses_total counter"
@@ -31,21 +95,17 @@ pub(super) fn text(reads: &Reads, group: &str) -> String {
     {
         let _ = writeln!(text, "forebay_proxy_misses_total{{group=\"{group}\",from=\"{from}\"}} {value}");
     }
-    counter(&mut text, "read_bytes_total", "Bytes that were sent.", counted.bytes);
-    counter(&mut text, "peeks_total", "Times that another member asked what is here.", counted.peeks);
-    counter(&mut text, "distrusted_total", "Times that a client found bytes wrong.", counted.distrusted);
-    counter(&mut text, "corrupt_total", "Chunks on the disk that did not check.", stats.corrupt);
-    counter(&mut text, "disk_errors_total", "Faults of the cache's disk.", stats.disk_errors);
-    counter(&mut text, "fetches_total", "Requests to stores.", stats.fetches);
-    counter(&mut text, "fetched_bytes_total", "Bytes that came from stores.", stats.fetched_bytes);
-    let gauge = |text: &mut String, name: &str, help: &str, value: u64| {
-        one(text, group, name, "gauge", help, value);
-    };
-    gauge(&mut text, "cache_bytes", "Bytes of the cache that are used.", stats.used_bytes);
-    gauge(&mut text, "cache_capacity_bytes", "Bytes of the cache.", stats.capacity_bytes);
-    gauge(&mut text, "wide_pieces", "Pieces that are asked for on several members.", reads.wide_pieces());
-    gauge(&mut text, "guests", "Connections of those who read.", reads.door.guests() as u64);
-    gauge(&mut text, "acts", "Whether it is in its group.", u64::from(acts));
-    gauge(&mut text, "view_epoch", "The view that it goes by.", epoch);
-    text
+    counter(text, group, "read_bytes_total", "Bytes that were sent.", counted.bytes);
+    counter(text, group, "peeks_total", "Times that another member asked what is here.", counted.peeks);
+    counter(text, group, "distrusted_total", "Times that a client found bytes wrong.", counted.distrusted);
+    counter(text, group, "corrupt_total", "Chunks on the disk that did not check.", stats.corrupt);
+    counter(text, group, "disk_errors_total", "Faults of the cache's disk.", stats.disk_errors);
+    counter(text, group, "fetches_total", "Requests to stores.", stats.fetches);
+    counter(text, group, "fetched_bytes_total", "Bytes that came from stores.", stats.fetched_bytes);
+    gauge(text, group, "cache_bytes", "Bytes of the cache that are used.", stats.used_bytes);
+    gauge(text, group, "cache_capacity_bytes", "Bytes of the cache.", stats.capacity_bytes);
+    gauge(text, group, "wide_pieces", "Pieces that are asked for on several members.", reads.wide_pieces());
+    gauge(text, group, "guests", "Connections of those who read.", reads.door.guests() as u64);
+    gauge(text, group, "acts", "Whether it is in its group.", u64::from(acts));
+    gauge(text, group, "view_epoch", "The view that it goes by.", epoch);
 }

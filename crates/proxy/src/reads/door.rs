@@ -9,8 +9,8 @@ use std::{
 
 use forebay_group::GroupId;
 use forebay_protocol::{
-    Kind, Refusal,
-    group::{Greet, Vouch, Vouched},
+    Refusal,
+    group::{Greet, Vouch},
 };
 use forebay_rpc::{
     Identity, Peer,
@@ -21,10 +21,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::{numbers::VolumeNumber, store::Objects};
-use crate::membership::{Meta, MetaError};
-
-/// How long the metadata servers may take to say whether somebody may read, in milliseconds.
-const ADMIT_MS: u32 = 3_000;
+use crate::writeback::Vouching;
 
 /// A volume and the secret by which somebody reads it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -48,9 +45,8 @@ pub(crate) struct Guest {
 }
 
 /// Who is in, and who is let in.
-#[derive(Debug)]
 pub(crate) struct Door {
-    meta: Meta,
+    vouching: Arc<dyn Vouching>,
     group: GroupId,
     /// By the address of the peer in memory, which it keeps for its lifetime.
     guests: Mutex<FxHashMap<usize, Arc<Guest>>>,
@@ -58,13 +54,19 @@ pub(crate) struct Door {
     told: Mutex<FxHashMap<Pass, (VolumeNumber, Instant)>>,
 }
 
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door(of {}, {} are in)", self.group, self.guests())
+    }
+}
+
 fn place(peer: &Arc<Peer>) -> usize {
     Arc::as_ptr(peer).addr()
 }
 
 impl Door {
-    pub(crate) fn new(meta: Meta, group: GroupId) -> Door {
-        Door { meta, group, guests: Mutex::default(), told: Mutex::default() }
+    pub(crate) fn new(vouching: Arc<dyn Vouching>, group: GroupId) -> Door {
+        Door { vouching, group, guests: Mutex::default(), told: Mutex::default() }
     }
 
     /// Who is at the other end of a connection.
@@ -105,12 +107,8 @@ impl Door {
     }
 
     fn ask(&self, pass: &Pass, objects: &Objects) -> Result<VolumeNumber, Refusal> {
-        let request = Vouch { volume: pass.volume, token: pass.token.clone() };
-        let vouched: Vouched = match self.meta.ask(Kind::Vouch, &request, ADMIT_MS) {
-            Ok(vouched) => vouched,
-            Err(MetaError::Unanswered(why)) => return Err(Refusal::Unavailable(why)),
-            Err(MetaError::Refused(why)) => return Err(Refusal::Denied(why)),
-        };
+        let vouch = Vouch { volume: pass.volume, token: pass.token.clone(), certificate: None };
+        let vouched = self.vouching.vouch(&vouch)?;
         let name = &vouched.volume.name;
         if vouched.group != Some(self.group) {
             return Err(Refusal::Denied(format!("the volume '{name}' is not read through this group")));

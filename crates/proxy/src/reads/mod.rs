@@ -15,11 +15,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forebay_cache::ObjectKey;
-use forebay_group::{NotActing, PieceKey, ViewEpoch};
+use forebay_group::{PieceKey, ViewEpoch};
 use forebay_object::{ErrorKind, ObjectError};
 use forebay_protocol::{
     Kind, Message, Refusal,
-    group::{Distrust, Fetch, Fetched, Greet, Greeted, Peek, Walk},
+    group::{Distrust, Fetch, Fetched, Peek, Walk},
 };
 use forebay_rpc::{
     Handler, Handling, Peer,
@@ -28,7 +28,7 @@ use forebay_rpc::{
 };
 use tokio::sync::Semaphore;
 
-use crate::membership::{Meta, Place, now};
+use crate::membership::{Place, now};
 
 pub(crate) use counts::Counts;
 pub(crate) use door::Door;
@@ -74,7 +74,6 @@ impl Reads {
 
     async fn answer(self: Arc<Self>, kind: Kind, peer: Arc<Peer>, body: Bytes) -> Answer {
         match kind {
-            Kind::Greet => self.greet(peer, decode(&body)?).await,
             Kind::Fetch => {
                 let guest = self.door.guest(&peer)?;
                 self.fetch(&guest, decode(&body)?).await
@@ -93,20 +92,15 @@ impl Reads {
         }
     }
 
-    async fn greet(self: Arc<Self>, peer: Arc<Peer>, greet: Greet) -> Answer {
-        let reads = Arc::clone(&self);
+    /// Lets somebody in who greets, or does not.
+    pub(crate) async fn let_in(self: &Arc<Self>, peer: &Arc<Peer>, body: &[u8]) -> Result<(), WireRefusal> {
+        let greet = decode(body)?;
+        let (reads, peer) = (Arc::clone(self), Arc::clone(peer));
         let greeting = tokio::task::spawn_blocking(move || reads.door.greet(&peer, greet, &reads.objects));
         greeting.await.map_err(failed)?.map_err(|refusal| {
             let (text, detail) = (refusal.to_string(), refusal.encode());
             WireRefusal::new(Code(Kind::REFUSED), text).detailed(detail)
-        })?;
-        let greeted = self.place.look(|place| Greeted {
-            member: place.id(),
-            incarnation: place.incarnation(),
-            view: place.view().map_or(ViewEpoch(0), |view| view.epoch),
-            draining: place.may_open(now()) == Err(NotActing::Draining),
-        });
-        Ok((greeted.encode(), Bytes::new()))
+        })
     }
 
     fn key(guest: &Guest, object: forebay_format::row::ObjectRef) -> Result<ObjectKey, WireRefusal> {
@@ -250,11 +244,6 @@ impl Handler for Serving {
     fn closed(&self, peer: &Arc<Peer>) {
         self.0.door.leave(peer);
     }
-}
-
-/// How a proxy asks the metadata servers whom it serves.
-pub(crate) fn door(meta: Meta, group: forebay_group::GroupId) -> Door {
-    Door::new(meta, group)
 }
 
 pub(crate) use before::Before;

@@ -74,8 +74,18 @@ impl WriteBack {
             // A server may let processes of its own machine in without one; this is not for it to say.
             return Err(Refusal::Denied("a token is needed for the volume".to_owned()).into());
         }
-        let member = greet.token.as_deref().and_then(Vouch::as_member).is_some();
-        let vouch = Vouch { volume: greet.volume, token: greet.token };
+        let member = greet.token.as_deref().and_then(Vouch::as_member);
+        if let Some((group, ..)) = member.filter(|(group, ..)| *group != self.group) {
+            let why = format!("members of the group {group} have nothing to say in the group {}", self.group);
+            return Err(Refusal::Denied(why).into());
+        }
+        // Names of members are in views, which every client has: who shows one is to be trusted as one.
+        let certificate = match &peer.identity {
+            Identity::Certificate(subject) if member.is_some() => Some(subject.name.clone()),
+            _ => None,
+        };
+        let member = member.is_some();
+        let vouch = Vouch { volume: greet.volume, token: greet.token, certificate };
         let (rights, until) = self.ask(vouch.clone()).await?;
         let bound = Bound { volume: greet.volume, vouch, member, standing: Mutex::new((rights, until)) };
         self.bound.lock().insert(place(&peer), Arc::new(bound));

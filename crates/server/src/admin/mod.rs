@@ -27,7 +27,7 @@ pub(crate) use volumes::volumes;
 /// socket may, and anybody on this machine where that was allowed.
 pub(crate) fn check(cluster: &Cluster, peer: &Arc<Peer>) -> Result<(), Refused> {
     let may = match &peer.identity {
-        Identity::Certificate(subject) => cluster.admins.is_empty() || cluster.admins.contains(&subject.name),
+        Identity::Certificate(subject) => administers(cluster, &subject.name),
         Identity::Local { .. } => true,
         Identity::Unproven => cluster.insecure,
     };
@@ -39,6 +39,11 @@ pub(crate) fn check(cluster: &Cluster, peer: &Arc<Peer>) -> Result<(), Refused> 
         ))
         .into()),
     }
+}
+
+/// Whether the bearer of a certificate with this name may administer.
+pub(crate) fn administers(cluster: &Cluster, name: &str) -> bool {
+    cluster.admins.is_empty() || cluster.admins.iter().any(|admin| admin == name)
 }
 
 pub(crate) fn invalid(why: impl Into<String>) -> Refused {

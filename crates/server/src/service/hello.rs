@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use forebay_owner::VolumeOwner;
-use forebay_protocol::{Hello, Message, Refusal, Response, Rights, Welcome};
+use forebay_protocol::{Hello, Message, Refusal, Response, Rights, Welcome, group::Vouch};
 use forebay_rpc::{
     Peer,
     wire::{Code, Refusal as WireRefusal},
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{Bound, Refused, Service, ask::owner_of, decode};
 use crate::{
-    admin::volume_info,
+    admin::{check, volume_info},
     hosting::Hosted,
     links::Link,
     registry::{RegistryError, TokenId, TokenRow, View, VolumeRow, VolumeState, now},
@@ -91,15 +91,22 @@ impl Service {
         Ok(Beginning { hello, row, hosted, owner, rights, begins, committed })
     }
 
-    /// The volume, and the token by which the caller may use it.
+    /// The volume, and the token by which the caller may use it; none for a member of a group, which shows its name.
     pub(super) fn allowed(
         &self,
         peer: &Arc<Peer>,
         volume: &str,
         token: Option<&str>,
     ) -> Result<(VolumeRow, Option<(TokenId, TokenRow)>), Refused> {
+        let member = token.and_then(Vouch::as_member);
+        if let Some(member) = member {
+            // It puts and offers what its log has.
+            check(&self.cluster, peer)?;
+            self.knows_member(member)?;
+        }
         let free = self.cluster.insecure && !matches!(peer.identity, forebay_rpc::Identity::Certificate(_));
-        let secret = token.map(Secret::parse);
+        let free = free || member.is_some();
+        let secret = token.filter(|_| member.is_none()).map(Secret::parse);
         let look = |view: &View| {
             let row = view.volumes.get(volume).cloned();
             let token = match &secret {

@@ -1,7 +1,8 @@
-//! Whether the bearer of a token may use a volume, for a member of a proxy group whom he showed it to.
+//! Whether the bearer of a token may use a volume, for a member of a proxy group whom he showed it to; and whether a member is who it says.
 
 use std::sync::Arc;
 
+use forebay_group::{GroupId, Incarnation, MemberId};
 use forebay_protocol::{
     Refusal, Rights,
     group::{Vouch, Vouched},
@@ -11,7 +12,8 @@ use forebay_types::{Ino, VolumeId};
 
 use super::{Refused, Service, hello::shows_a_part};
 use crate::{
-    admin::{check, volume_info},
+    admin::{administers, check, volume_info},
+    groups::Known,
     registry::{RegistryError, TokenRow, View, VolumeRow, VolumeState, now},
     secret::Secret,
 };
@@ -23,7 +25,18 @@ impl Service {
     /// [`forebay_protocol::Kind::Vouch`]: asked by those who may administer, which members of a group are.
     pub(super) fn vouch(&self, peer: &Arc<Peer>, vouch: &Vouch) -> Result<Vouched, Refused> {
         check(&self.cluster, peer)?;
-        let secret = vouch.token.as_deref().map(Secret::parse);
+        let member = vouch.token.as_deref().and_then(Vouch::as_member);
+        if let Some(member) = member {
+            let shown = vouch.certificate.as_deref();
+            let trusted = shown.map_or(self.cluster.insecure, |name| administers(&self.cluster, name));
+            if !trusted {
+                let who = shown.map_or("who shows no certificate".to_owned(), |name| format!("'{name}'"));
+                let why = format!("{who} may not administer, so it is no member of a group");
+                return Err(Refusal::Denied(why).into());
+            }
+            self.knows_member(member)?;
+        }
+        let secret = vouch.token.as_deref().filter(|_| member.is_none()).map(Secret::parse);
         let look = |view: &View| {
             let volume = view.volume(vouch.volume).map(|(name, row)| (name.to_owned(), row.clone()));
             let token = match &secret {
@@ -36,19 +49,48 @@ impl Service {
             (volume, token)
         };
         let mut found = look(&self.cluster.registry.view());
-        if found.0.is_none() || (vouch.token.is_some() && found.1.is_none()) {
+        if found.0.is_none() || (secret.is_some() && found.1.is_none()) {
             // It may have been made a moment ago, by way of another server.
             found =
                 look(&*self.cluster.registry.refresh().map_err(|error: RegistryError| Refused::from(error))?);
         }
         let (volume, token) = found;
-        let rights = rights(vouch, token.as_ref(), self.cluster.insecure)?;
+        let rights = match member {
+            Some(_) => Rights::ALL,
+            None => rights(vouch, token.as_ref(), self.cluster.insecure)?,
+        };
         let (name, row) = volume.ok_or_else(|| Refusal::NoVolume(vouch.volume.to_string()))?;
         ready(&name, &row)?;
         let known = self.cluster.groups.known();
         let group = known.groups.get(&row.group).map(|found| found.row.id);
         let whole = !token.is_some_and(|token| shows_a_part(&token));
         Ok(Vouched { volume: volume_info(&name, &row), rights, for_ms: FOR_MS, group, whole })
+    }
+
+    /// Refuses a member whom its group does not know by this incarnation. One that was counted out, and for which nobody acts, still speaks for what it has:
+    /// what it fences, offers and brings goes by the epochs of segments.
+    pub(super) fn knows_member(
+        &self,
+        (group, member, incarnation): (GroupId, MemberId, Incarnation),
+    ) -> Result<(), Refused> {
+        let known = |known: &Known| {
+            known.group(group).is_some_and(|(_, entry)| {
+                let row = &entry.row;
+                let absent = !row.view.members.contains_key(&member);
+                let lost = row.lost.iter().any(|(lost, _)| *lost == member) && !row.removed.contains(&member);
+                row.view.names(member, incarnation) || (absent && lost)
+            })
+        };
+        // It may have joined a moment ago, by way of another server.
+        let found =
+            known(&self.cluster.groups.known()) || known(&*self.cluster.groups.refresh(&self.cluster)?);
+        match found {
+            true => Ok(()),
+            false => {
+                let why = format!("the group {group} knows no member {member} as this process");
+                Err(Refusal::Denied(why).into())
+            }
+        }
     }
 }
 

@@ -6,13 +6,14 @@ use forebay_group::{
     GroupId, GroupTerms, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch,
 };
 use forebay_protocol::{
-    Kind, Message, Refusal,
+    Kind, Message, Refusal, Rights,
     group::{
         GroupInfo, GroupRequest, GroupView, Join, Joined, Leave, MemberNumbers, RenewMember, Renewed, ViewOf,
         Vouch, Vouched,
     },
 };
 use forebay_server::{MetaServer, ServerOptions};
+use forebay_types::VolumeId;
 
 use crate::{
     bed::{Asks, Bed, Not, until, whole},
@@ -327,7 +328,7 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     };
     let admit = |token: Option<&str>| {
         let token = token.map(str::to_owned);
-        asks.call::<Vouched>(Kind::Vouch, &Vouch { volume: made.id, token })
+        asks.call::<Vouched>(Kind::Vouch, &Vouch { volume: made.id, token, certificate: None })
     };
     assert_eq!(view_of(Some(&secret), 0).unwrap(), None);
     assert_eq!(admit(Some(&secret)).unwrap().group, None);
@@ -355,6 +356,53 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     assert!(!admit(Some(&part)).unwrap().whole, "it shows a part of the volume");
     assert!(assign(None).unwrap().is_empty());
     assert_eq!(view_of(Some(&secret), 0).unwrap(), None);
+}
+
+#[test]
+fn members_are_vouched_for_by_who_they_are() {
+    let bed = Bed::directory();
+    let server = strict(&bed);
+    let asks = Asks::of(&server);
+    let made = asks.create(&bed, "v");
+    let group = create(&asks, "g");
+    let mut one = Proxy::join(&asks, group, 1, 1);
+    let name =
+        |id: u8, incarnation: u8| Vouch::member(group, MemberId([id; 16]), Incarnation([incarnation; 16]));
+    let vouch = |token: String, certificate: Option<&str>| {
+        let certificate = certificate.map(str::to_owned);
+        asks.call::<Vouched>(Kind::Vouch, &Vouch { volume: made.id, token: Some(token), certificate })
+    };
+    let denied = |token: String, certificate: Option<&str>| match vouch(token, certificate) {
+        Err(Not::Refused(Refusal::Denied(why))) => why,
+        other => panic!("{other:?}"),
+    };
+    let vouched = vouch(name(1, 1), Some("proxy")).unwrap();
+    assert_eq!((vouched.rights, vouched.whole, vouched.volume.id), (Rights::ALL, true, made.id));
+    assert!(denied(name(1, 1), None).contains("who shows no certificate may not administer"));
+    assert!(denied(name(1, 2), Some("proxy")).contains("knows no member"), "another process");
+    assert!(denied(name(2, 1), Some("proxy")).contains("knows no member"), "nobody");
+    let foreign = Vouch::member(GroupId([9; 16]), one.id, one.incarnation);
+    assert!(denied(foreign, Some("proxy")).contains("knows no member"));
+    let none =
+        Vouch { volume: VolumeId([9; 16]), token: Some(name(1, 1)), certificate: Some("x".to_owned()) };
+    assert!(matches!(asks.call::<Vouched>(Kind::Vouch, &none), Err(Not::Refused(Refusal::NoVolume(_)))));
+    // It begins sessions by its name, on a connection that may administer.
+    until("an owner", || asks.hello("v", 1, Some(&name(1, 1))).ok());
+    assert!(matches!(asks.hello("v", 2, Some(&name(1, 2))), Err(Not::Refused(Refusal::Denied(_)))));
+    // It has left, or was counted out: what it has may still be spoken of, until another process acts.
+    say_leave(&asks, &Leave { group, id: one.id, incarnation: one.incarnation });
+    vouch(name(1, 1), Some("proxy")).unwrap();
+    one = Proxy::join(&asks, group, 1, 2);
+    assert_eq!(one.incarnation, Incarnation([2; 16]));
+    vouch(name(1, 2), Some("proxy")).unwrap();
+    assert!(denied(name(1, 1), Some("proxy")).contains("knows no member"));
+    let id = one.id.to_string();
+    ask(&asks, &GroupRequest::Drain("g".to_owned(), id.clone())).unwrap();
+    until("it has heard of it", || {
+        one.renew(&asks, 0);
+        ask(&asks, &GroupRequest::Remove("g".to_owned(), id.clone())).ok()
+    });
+    assert!(denied(name(1, 2), Some("proxy")).contains("knows no member"), "it never comes back");
 }
 
 #[test]

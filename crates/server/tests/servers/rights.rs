@@ -3,8 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use forebay_cluster::Lease;
+use forebay_group::{GroupId, Incarnation, MemberId};
 use forebay_protocol::{
     Answer, Failure, Kind, Message, Operation, Push, Refusal, Return, TokenInfo, TokenRequest, VolumeRequest,
+    group::Vouch,
 };
 use forebay_rpc::{
     Address, CertificateFiles, Client, ClientConfig, Credentials, Security,
@@ -290,6 +292,21 @@ fn a_certificate_administers_if_its_name_is_among_those_and_never_mounts_alone()
         client: "a test".to_owned(),
         resumes: false,
     };
+    // Whoever reads through a group knows its members' names.
+    let name = Vouch::member(GroupId([1; 16]), MemberId([2; 16]), Incarnation([3; 16]));
+    let as_member = forebay_protocol::Hello { token: Some(name.clone()), ..hello.clone() };
+    let refused = ask("node", Kind::Hello, as_member.encode()).unwrap_err();
+    assert!(refused.to_string().contains("'node' may not administer"), "{refused}");
+    let volume = forebay_types::VolumeId([1; 16]);
+    let vouch = |certificate: &str| Vouch {
+        volume,
+        token: Some(name.clone()),
+        certificate: Some(certificate.to_owned()),
+    };
+    let refused = ask("chief", Kind::Vouch, vouch("node").encode()).unwrap_err();
+    assert!(refused.to_string().contains("'node' may not administer, so it is no member"), "{refused}");
+    let refused = ask("chief", Kind::Vouch, vouch("chief").encode()).unwrap_err();
+    assert!(refused.to_string().contains("knows no member"), "{refused}");
     let refused = ask("chief", Kind::Hello, hello.encode()).unwrap_err();
     assert!(
         matches!(&refused, CallError::Refused(refusal) if refusal.text.contains("a token is needed")),
