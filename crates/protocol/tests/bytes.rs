@@ -21,8 +21,8 @@ use forebay_protocol::{
     StoreSegments, StoredSegment, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
     VolumeStatus, Welcome,
     group::{
-        Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, Join, Joined, Leave,
-        MemberNumbers, Peek, RenewMember, Renewed, ViewOf, Walk,
+        Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined,
+        Leave, MemberNumbers, Peek, RenewMember, Renewed, ViewOf, Walk, WriteClass,
     },
 };
 use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
@@ -417,7 +417,8 @@ fn groups(all: &mut Vec<Case>) {
     all.push(case(Leave { group, id, incarnation }));
     let (volume_name, token) = ("v".to_owned(), Some("s".to_owned()));
     all.push(case(ViewOf { volume: volume_name, token, known: ViewEpoch(3) }));
-    all.push(case(Some(GroupView { name: "g".to_owned(), id: group, view: Some(group_view()) })));
+    let (view, writes) = (Some(group_view()), Some(2));
+    all.push(case(Some(GroupView { name: "g".to_owned(), id: group, view, writes })));
     proxies(all);
     let (name, of) = (|| "g".to_owned(), || "node1".to_owned());
     for request in [
@@ -431,6 +432,8 @@ fn groups(all: &mut Vec<Case>) {
         GroupRequest::Delete(name()),
         GroupRequest::Assign("v".to_owned(), Some(name())),
         GroupRequest::OfVolume("v".to_owned()),
+        GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(Some(3))),
+        GroupRequest::SetClass("v".to_owned(), WriteClass::Object),
     ] {
         all.push(case(request));
     }
@@ -443,7 +446,7 @@ fn groups(all: &mut Vec<Case>) {
         copies: 2,
         members: vec![shown],
         lost: vec![id],
-        volumes: vec!["v".to_owned()],
+        volumes: vec![GroupVolume { name: "v".to_owned(), class: WriteClass::Replica(None) }],
     }]));
 }
 

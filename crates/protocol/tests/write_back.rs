@@ -21,6 +21,7 @@ fn of<M: Message + Debug>(message: &M) -> (String, Vec<u8>, Again) {
     (format!("{message:?}"), message.encode(), |bytes| M::decode(bytes).ok().map(|found| found.encode()))
 }
 
+const MEMBER: MemberId = MemberId([2; 16]);
 const SEAL: Seal = Seal { segment: SegmentId(256), epoch: Epoch(1), len: 300, check: 0xdead_beef };
 
 fn part(lane: Lane) -> AppendPart {
@@ -75,7 +76,7 @@ fn all() -> Vec<(String, Vec<u8>, Again)> {
         of(&Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] }),
         of(&SEAL),
         of(&Copied { seal: SEAL }),
-        of(&Taken { parts, pace_us: 1500, view: ViewEpoch(5), draining: false }),
+        of(&Taken { member: MEMBER, parts, pace_us: 1500, view: ViewEpoch(5), draining: false }),
         of(&Fence { segment: SegmentId(256), epoch: Epoch(2) }),
         of(&FenceAnswer::Fenced { end: 300, check: 7, sealed: Some(300), damaged: false }),
         of(&FenceAnswer::Refused(SegmentRefusal::Fenced(Epoch(9)))),
@@ -110,12 +111,13 @@ fn the_bytes_stay() {
     assert_eq!(hex(&appends.encode()), "0280020101 40ac0207 80020102 40ac0207".replace(' ', ""));
     assert_eq!(hex(&SEAL.encode()), "800201ac02effdb6f50d");
     let taken = Taken {
+        member: MEMBER,
         parts: vec![SegmentAnswer::Synced { end: 300 }, SegmentAnswer::Refused(SegmentRefusal::Out)],
         pace_us: 1,
         view: ViewEpoch(5),
         draining: true,
     };
-    assert_eq!(hex(&taken.encode()), "0201ac020208010501");
+    assert_eq!(hex(&taken.encode()), format!("{}0201ac020208010501", "02".repeat(16)));
     assert_eq!(hex(&Fence { segment: SegmentId(256), epoch: Epoch(2) }.encode()), "800202");
     let fenced = FenceAnswer::Fenced { end: 300, check: 7, sealed: Some(300), damaged: false };
     assert_eq!(hex(&fenced.encode()), "01ac020701ac0200");

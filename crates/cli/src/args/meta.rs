@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Subcommand, ValueHint};
 use forebay_object::StoreUrl;
+use forebay_protocol::group::WriteClass;
 use forebay_rpc::Address;
 use forebay_types::Compression;
 
@@ -139,6 +140,7 @@ credentials of its own.
 
 Examples:
   forebay volume create scratch --store s3://bucket/scratch --meta meta1.example.org
+  forebay volume create fast --store s3://bucket/fast --group near --durability replica --meta meta1.example.org
   forebay volume create here --store file:///srv/objects --meta unix:/run/forebay/meta.sock"
     )]
     Create(VolumeCreateArgs),
@@ -146,7 +148,9 @@ Examples:
     List(VolumeListArgs),
     /// Show one volume
     Show(VolumeShowArgs),
-    /// Change a volume; mounts hear of it when they next connect
+    /// Change a volume; mounts hear of it when they next connect, of its group and durability within seconds
+    #[command(after_help = "Example:
+  forebay volume set scratch --group near --durability replica:2 --meta meta1.example.org")]
     Set(VolumeSetArgs),
     /// Move a volume's metadata to another engine while it is in use
     #[command(
@@ -189,6 +193,12 @@ pub struct VolumeCreateArgs {
     /// How many bytes its files may have [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<ByteSize>,
+    /// The group of proxies through which it is read
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group)
+    #[arg(long, value_name = "CLASS", default_value_t = WriteClass::Object)]
+    pub durability: WriteClass,
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,
@@ -238,6 +248,9 @@ pub struct VolumeSetArgs {
     /// The group of proxies through which it is read, or 'none'
     #[arg(long, value_name = "GROUP", value_parser = or_none::<String>)]
     pub group: Option<OrNone<String>>,
+    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group, as many as the group says)
+    #[arg(long, value_name = "CLASS")]
+    pub durability: Option<WriteClass>,
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use forebay_group::MemberState;
 use forebay_protocol::{
     Kind, Message,
-    group::{GroupInfo, GroupMember, GroupRequest},
+    group::{GroupInfo, GroupMember, GroupRequest, GroupVolume, WriteClass},
 };
 use serde_json::{Value, json};
 
@@ -86,13 +86,18 @@ fn list(args: &GroupListArgs) -> Result<(), CliError> {
                     group.copies.to_string(),
                     sum(|member| member.numbers.used),
                     sum(|member| member.numbers.capacity),
-                    group.volumes.join(", "),
+                    names_of(group).join(", "),
                 ]
             })
             .collect();
         output::out(&table(["NAME", "MEMBERS", "COPIES", "CACHED", "CACHE", "VOLUMES"], &rows));
     }
     Ok(())
+}
+
+/// Volumes that are read through it.
+fn names_of(group: &GroupInfo) -> Vec<&str> {
+    group.volumes.iter().map(|volume| volume.name.as_str()).collect()
 }
 
 /// How many there are, and what that means if it is too few.
@@ -157,7 +162,12 @@ fn tell(group: &GroupInfo, json: bool) {
     if json {
         return output::line(&format_args!("{:#}", as_json(group)));
     }
-    let volumes = if group.volumes.is_empty() { "none".to_owned() } else { group.volumes.join(", ") };
+    let volume = |volume: &GroupVolume| match volume.class {
+        WriteClass::Object => volume.name.clone(),
+        class => format!("{} ({class})", volume.name),
+    };
+    let volumes: Vec<String> = group.volumes.iter().map(volume).collect();
+    let volumes = if volumes.is_empty() { "none".to_owned() } else { volumes.join(", ") };
     let rows = [
         ("group", group.name.clone()),
         ("id", group.id.to_string()),
@@ -222,6 +232,7 @@ fn as_json(group: &GroupInfo) -> Value {
         "copies": group.copies,
         "members": group.members.iter().map(member).collect::<Vec<_>>(),
         "lost": group.lost.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "volumes": group.volumes,
+        "volumes": names_of(group),
+        "durability": group.volumes.iter().map(|one| (one.name.clone(), json!(one.class.to_string()))).collect::<serde_json::Map<_, _>>(),
     })
 }

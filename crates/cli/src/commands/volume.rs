@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use forebay_protocol::{Kind, Message, VolumeInfo, VolumeRequest, VolumeSet, group::GroupRequest};
+use forebay_protocol::{
+    Kind, Message, VolumeInfo, VolumeRequest, VolumeSet,
+    group::{GroupRequest, WriteClass},
+};
 use forebay_types::{Timespec, VolumeId};
 use serde_json::{Value, json};
 
@@ -56,12 +59,25 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
         limit: args.limit.map(|limit| limit.0),
         generation: 0,
     };
+    if let Some(group) = &args.group {
+        // Before anything is made: it may be one that there is not.
+        group::ask(&args.servers, &GroupRequest::Show(group.clone()))?;
+    }
     let waiting = Waiting::begin("trying out the store".to_owned());
     let made = ask_one(&args.servers, &VolumeRequest::Create(wanted));
     drop(waiting);
     let made = made?;
+    if let Some(name) = &args.group {
+        group::ask(&args.servers, &GroupRequest::Assign(made.name.clone(), Some(name.clone())))?;
+    }
+    if args.durability != WriteClass::Object {
+        group::ask(&args.servers, &GroupRequest::SetClass(made.name.clone(), args.durability))?;
+    }
     if args.json {
-        output::line(&format_args!("{:#}", as_json(&made)));
+        let mut shown = as_json(&made);
+        shown["group"] = json!(args.group);
+        shown["durability"] = json!(args.durability.to_string());
+        output::line(&format_args!("{shown:#}"));
         return Ok(());
     }
     output::line(&format_args!("created the shared volume '{}'", made.name));
@@ -75,7 +91,12 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
             None => "no limit".to_owned(),
         }
     ));
-    output::line(&"  fsync returns when the store has the data and the servers know of it");
+    output::line(&match args.durability {
+        WriteClass::Object => "  fsync returns when the store has the data and the servers know of it",
+        WriteClass::Replica(_) => {
+            "  fsync returns when members of the group have the data on their disks and the servers know of it"
+        }
+    });
     let meta = args.servers.meta.first().map_or_else(String::new, ToString::to_string);
     output::line(&format_args!("let machines use it: forebay token create {} --meta {meta}", made.name));
     output::line(&format_args!("mount it: forebay mount forebay://{meta}/{} MOUNTPOINT", made.name));
@@ -114,10 +135,12 @@ fn show(args: &VolumeShowArgs) -> Result<(), CliError> {
     tell_with_group(&args.servers, &volume, args.json)
 }
 
-/// The name of the group through which a volume is read.
-fn group_of(servers: &ServersArgs, volume: &str) -> Result<Option<String>, CliError> {
+/// The name of the group through which a volume is read, and how durable what is written to it is.
+fn group_of(servers: &ServersArgs, volume: &str) -> Result<(Option<String>, WriteClass), CliError> {
     let groups = group::ask(servers, &GroupRequest::OfVolume(volume.to_owned()))?;
-    Ok(groups.into_iter().next().map(|group| group.name))
+    let Some(group) = groups.into_iter().next() else { return Ok((None, WriteClass::Object)) };
+    let class = group.volumes.iter().find(|found| found.name == volume).map(|found| found.class);
+    Ok((Some(group.name), class.unwrap_or_default()))
 }
 
 fn tell_with_group(servers: &ServersArgs, volume: &VolumeInfo, json: bool) -> Result<(), CliError> {
@@ -132,14 +155,18 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
         limit: args.limit.clone().map(|limit| limit.0.map(|size| size.0)),
         endpoint: args.endpoint.clone().map(|endpoint| endpoint.0),
     };
-    if set == VolumeSet::default() && args.group.is_none() {
+    if set == VolumeSet::default() && args.group.is_none() && args.durability.is_none() {
         return Err(CliError::Usage(
-            "nothing is to be changed: give --compression, --limit, --endpoint or --group".to_owned(),
+            "nothing is to be changed: give --compression, --limit, --endpoint, --group or --durability"
+                .to_owned(),
         ));
     }
     // The group first: it may be one that there is not.
     if let Some(group) = &args.group {
         group::ask(&args.servers, &GroupRequest::Assign(args.name.clone(), group.0.clone()))?;
+    }
+    if let Some(class) = args.durability {
+        group::ask(&args.servers, &GroupRequest::SetClass(args.name.clone(), class))?;
     }
     let request = match set == VolumeSet::default() {
         true => VolumeRequest::Show(args.name.clone()),
@@ -167,10 +194,11 @@ fn delete(args: &VolumeDeleteArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn tell(volume: &VolumeInfo, group: Option<String>, json: bool) {
+fn tell(volume: &VolumeInfo, (group, class): (Option<String>, WriteClass), json: bool) {
     if json {
         let mut shown = as_json(volume);
         shown["group"] = json!(group);
+        shown["durability"] = json!(class.to_string());
         return output::line(&format_args!("{shown:#}"));
     }
     let rows = [
@@ -189,6 +217,7 @@ fn tell(volume: &VolumeInfo, group: Option<String>, json: bool) {
         ),
         ("limit", Some(volume.limit.map_or_else(|| "none".to_owned(), human))),
         ("group", group),
+        ("durability", Some(class.to_string())),
         ("created", Some(format!("{} UTC", stamp(volume.created.secs)))),
     ];
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));

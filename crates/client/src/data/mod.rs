@@ -152,9 +152,6 @@ impl Contents {
         self.shared.line.lock().stop = true;
         self.shared.work.notify_all();
         self.shared.changed.notify_all();
-        if let Some(group) = &self.shared.options.group {
-            group.stop();
-        }
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
@@ -163,6 +160,9 @@ impl Contents {
         }
         // What is open still is ended, so that nobody has to recover it.
         self.shared.lanes.sweep(&self.shared.options.members, self.shared.asks.as_ref(), true);
+        if let Some(group) = &self.shared.options.group {
+            group.stop();
+        }
     }
 
     /// The group through which objects are read, if there is one.

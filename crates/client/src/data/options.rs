@@ -103,14 +103,15 @@ impl ContentsOptions {
         }
     }
 
-    /// The same, read through the group of a volume as long as that has one. Its files would be read past it.
+    /// The same, read through the group of a volume as long as that has one, and written over it where the volume says so. Its files would be read past it.
     #[must_use]
     pub fn through(self, group: &Arc<VolumeGroup>) -> ContentsOptions {
         let cache = match self.cache {
             StoreCache::Files if group.name().is_some() => StoreCache::Memory(MEMORY_CACHE),
             cache => cache,
         };
-        ContentsOptions { cache, group: Some(Arc::clone(group)), ..self }
+        let members = Some(Arc::clone(group) as Arc<dyn Members>);
+        ContentsOptions { cache, group: Some(Arc::clone(group)), members, ..self }
     }
 
     pub(super) fn due(&self) -> Due {

@@ -19,7 +19,7 @@ use forebay_rpc::{
 };
 use parking_lot::Mutex;
 
-use super::Reader;
+use super::{Reader, writes::WriteLink};
 
 /// How long a member may take to say what it has, at least; and in times of its slowest answer lately.
 const ANSWER_MS: u64 = 10;
@@ -73,6 +73,8 @@ pub(super) struct MemberLink {
     out_until: Mutex<Option<Instant>>,
     /// When it last let this client in; held while it is asked to.
     greeted: Mutex<Option<Instant>>,
+    /// For what is written, which does not hold up reads.
+    pub(super) writes: WriteLink,
 }
 
 impl fmt::Debug for MemberLink {
@@ -143,6 +145,7 @@ impl MemberLink {
             pace: Mutex::new(Pace { slow_us: SLOW_FIRST_US, late: 0 }),
             out_until: Mutex::default(),
             greeted: Mutex::default(),
+            writes: WriteLink::new(at, security),
         })
     }
 

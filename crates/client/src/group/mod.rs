@@ -1,11 +1,16 @@
-//! Reading a volume through a group of proxies.
+//! Reading a volume through a group of proxies, and writing it over their logs.
 //!
 //! Guarantees: whatever becomes of proxies, a read is answered as the store answers it: where no member answers in time, the store is asked. Bytes are not
-//! verified here; who finds them wrong says so, and has them from the store for a while. Relies on placement: who knows the same view asks the same members.
+//! verified here; who finds them wrong says so, and has them from the store for a while. Bytes that
+//! a member has taken in are at the member that they were meant for. Relies on placement: who knows the same view asks the same members.
 
+mod crew;
 mod link;
+mod members;
+mod reader;
 mod route;
 mod store;
+mod writes;
 
 use std::{
     fmt,
@@ -24,15 +29,17 @@ use forebay_protocol::{
     SegmentPlace,
     group::{Distrust, Fetch, GroupView, ViewOf, Walk},
 };
-use forebay_rpc::{Address, Security};
-use forebay_types::{SegmentId, VolumeId};
+use forebay_rpc::Address;
+use forebay_types::SegmentId;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
+pub use reader::Reader;
 pub use store::GroupStore;
 
 use crate::{
     group::{
+        crew::Crew,
         link::{Answered, MemberLink},
         route::{Pieces, Widths},
     },
@@ -46,6 +53,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long what was found wrong is read from the store.
 const WRONG_FOR: Duration = Duration::from_secs(60);
+/// How long what is said to members in the background is waited for at the end.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
 /// Ranges that were found wrong and are remembered; the oldest are forgotten.
 const WRONG_MAX: usize = 64;
 
@@ -67,35 +76,14 @@ struct Counts {
     store: AtomicU64,
 }
 
-/// Who reads, for servers and proxies.
-#[derive(Clone)]
-pub struct Reader {
-    /// The volume.
-    pub volume: String,
-    /// Its number.
-    pub id: VolumeId,
-    /// The secret of a token for it.
-    pub token: Option<String>,
-    /// What it calls itself, for people.
-    pub client: String,
-    /// Its machine: a member there is asked first.
-    pub node: String,
-    /// How connections to members are protected.
-    pub security: Security,
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} of {}, on {})", self.client, self.volume, self.node)
-    }
-}
-
 /// A group as it is known.
 struct Known {
     name: String,
     id: GroupId,
     view: View,
     links: FxHashMap<MemberId, Arc<MemberLink>>,
+    /// On how many members what is written is before it counts, where it is written over the group.
+    writes: Option<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +106,7 @@ struct Shared {
     counts: Counts,
     looking: Mutex<Looking>,
     changed: Condvar,
+    crew: Crew,
 }
 
 /// The group of a volume, or none as long as it has none.
@@ -149,6 +138,7 @@ impl VolumeGroup {
             counts: Counts::default(),
             looking: Mutex::default(),
             changed: Condvar::new(),
+            crew: Crew::default(),
         });
         let goes_on = shared.look();
         let following = Arc::downgrade(&shared);
@@ -263,6 +253,8 @@ impl VolumeGroup {
         {
             tracing::error!("the thread that follows the group panicked");
         }
+        // Members that do not hear that a segment ends learn it later.
+        self.shared.crew.rest(STOP_WITHIN);
         *self.shared.known.write() = None;
     }
 }
@@ -308,12 +300,17 @@ impl Shared {
         let request = ViewOf { volume: volume.clone(), token: token.clone(), known: epoch };
         match self.transport.view_of(&request, PATIENCE) {
             Ok(None) => *self.known.write() = None,
-            Ok(Some(GroupView { name, id, view })) => {
+            Ok(Some(GroupView { name, id, view, writes })) => {
                 let same = known.as_ref().filter(|known| known.id == id);
                 match (view, same) {
                     (Some(view), same) => {
                         let next = self.next(name, id, view, same.map(|known| &**known));
+                        let next = Known { writes, ..next };
                         *self.known.write() = Some(Arc::new(next));
+                    }
+                    (None, Some(same)) if same.writes != writes => {
+                        let (view, links) = (same.view.clone(), same.links.clone());
+                        *self.known.write() = Some(Arc::new(Known { name, id, view, links, writes }));
                     }
                     (None, Some(_)) => {}
                     // Another group, of which no view was told: it is asked for all of it.
@@ -358,7 +355,7 @@ impl Shared {
             };
             links.insert(*member, link);
         }
-        Known { name, id, view, links }
+        Known { name, id, view, links, writes: None }
     }
 
     /// A member goes by this view.

@@ -20,7 +20,7 @@ use forebay_protocol::{SealedSegment, StoredSegment};
 use forebay_types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 
-use crate::world::World;
+use crate::{owner::HasCopies, world::World};
 
 /// What becomes of an append at a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,16 +96,6 @@ impl Fleet {
 
     pub fn appends(&self) -> u64 {
         self.0.lock().appends
-    }
-
-    /// Each of a set has the segment up to `end` at least.
-    pub fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
-        let state = self.0.lock();
-        assert!(set.len() >= 2, "a single copy");
-        for member in set {
-            let has = state.members[member].log.kept(segment).map_or(0, |kept| kept.end());
-            assert!(has >= end, "{member:?} has {has} of {segment}, and {end} are named");
-        }
     }
 
     /// The sealed segments that a member has, whole: bytes, the last epoch, CRC32C.
@@ -196,6 +186,17 @@ fn runs(segment: SegmentId, bytes: &Bytes) -> Vec<RunEntry> {
     }
     assert_eq!(at, bytes.len());
     runs
+}
+
+impl HasCopies for Fleet {
+    fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
+        let state = self.0.lock();
+        assert!(set.len() >= 2, "a single copy");
+        for member in set {
+            let has = state.members[member].log.kept(segment).map_or(0, |kept| kept.end());
+            assert!(has >= end, "{member:?} has {has} of {segment}, and {end} are named");
+        }
+    }
 }
 
 impl Members for Fleet {

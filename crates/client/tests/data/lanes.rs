@@ -7,7 +7,7 @@ use forebay_types::{Compression, Ino};
 
 use crate::{
     fleet::{Fault, Fleet, id},
-    owner::Mishap,
+    owner::{HasCopies, Mishap},
     world::{BLOCK, Client, Random, World, bytes, until},
 };
 
@@ -16,7 +16,7 @@ fn over(world: &World, fleet: &Arc<Fleet>) -> Client {
 }
 
 fn options(world: &World, fleet: &Arc<Fleet>) -> ContentsOptions {
-    *world.owner.fleet.lock() = Some(Arc::clone(fleet));
+    *world.owner.fleet.lock() = Some(Arc::clone(fleet) as Arc<dyn HasCopies>);
     ContentsOptions { members: Some(Arc::clone(fleet) as Arc<dyn Members>), ..world.options() }
 }
 

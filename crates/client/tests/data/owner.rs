@@ -28,8 +28,6 @@ use forebay_protocol::{
 use forebay_types::{Epoch, Ino, SegmentId, Sequence, SubvolumeId};
 use parking_lot::Mutex;
 
-use crate::fleet::Fleet;
-
 pub const V: SubvolumeId = SubvolumeId::FIRST;
 
 struct NullLog(AtomicU64);
@@ -74,7 +72,13 @@ pub struct Owner {
     /// Segments over the logs of members.
     pub lanes: Mutex<HashMap<SegmentId, LaneRow>>,
     /// The members, to be asked what they have.
-    pub fleet: Mutex<Option<Arc<Fleet>>>,
+    pub fleet: Mutex<Option<Arc<dyn HasCopies>>>,
+}
+
+/// Members that can be asked what they have.
+pub trait HasCopies: Send + Sync {
+    /// Asserts that each of a set has a segment on stable storage, up to `end` at least.
+    fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64);
 }
 
 /// What the owner knows of a segment over the logs of members.

@@ -10,8 +10,8 @@ use crate::word::number;
 
 pub use reads::{Distrust, Fetch, Fetched, Peek, Walk};
 pub use views::{
-    GroupInfo, GroupMember, GroupRequest, GroupView, Join, Joined, Leave, MemberNumbers, RenewMember,
-    Renewed, ViewOf,
+    GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, MemberNumbers,
+    NoWriteClass, RenewMember, Renewed, ViewOf, WriteClass,
 };
 pub use write_back::{
     AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,

@@ -1,6 +1,6 @@
 //! Groups of proxies: what their members, their clients and those who run them ask metadata servers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use forebay_format::{Decoder, Encoder, FormatError};
 use forebay_group::{GroupId, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch};
@@ -101,6 +101,84 @@ pub struct GroupView {
     pub id: GroupId,
     /// Its view, where that is later than the one that is known.
     pub view: Option<View>,
+    /// On how many members' stable storage what is written to the volume is before it counts, where it is written over the group; else it goes to the store.
+    pub writes: Option<u8>,
+}
+
+/// How durable what is written to a shared volume is before a sync succeeds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteClass {
+    /// The store has it.
+    #[default]
+    Object,
+    /// So many members of the volume's group have it on stable storage, at least [`WriteClass::COPIES_MIN`]; as many as the group says, where none is given.
+    Replica(Option<u8>),
+}
+
+impl WriteClass {
+    /// The fewest copies: one alone is never enough.
+    pub const COPIES_MIN: u8 = 2;
+    /// The most.
+    pub const COPIES_MAX: u8 = 8;
+
+    /// Whether so many copies are possible.
+    #[must_use]
+    pub fn fits(copies: u8) -> bool {
+        (WriteClass::COPIES_MIN..=WriteClass::COPIES_MAX).contains(&copies)
+    }
+
+    /// The number of copies, where a group keeps `group` of its segments; `None` where what is written goes to the store.
+    #[must_use]
+    pub fn copies(self, group: u8) -> Option<u8> {
+        let copies = match self {
+            WriteClass::Object => return None,
+            WriteClass::Replica(copies) => copies.unwrap_or(group),
+        };
+        (copies >= WriteClass::COPIES_MIN).then_some(copies)
+    }
+}
+
+impl fmt::Display for WriteClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteClass::Object => f.write_str("object"),
+            WriteClass::Replica(None) => f.write_str("replica"),
+            WriteClass::Replica(Some(copies)) => write!(f, "replica:{copies}"),
+        }
+    }
+}
+
+/// A text is no class.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "'{0}' is no durability of a shared volume: there are object, replica, and replica:K with K from {min} to {max}",
+    min = WriteClass::COPIES_MIN,
+    max = WriteClass::COPIES_MAX
+)]
+pub struct NoWriteClass(pub String);
+
+impl FromStr for WriteClass {
+    type Err = NoWriteClass;
+
+    fn from_str(text: &str) -> Result<WriteClass, NoWriteClass> {
+        let copies = |digits: &str| digits.parse().ok().filter(|copies| WriteClass::fits(*copies));
+        match text.split_once(':') {
+            None if text == "object" => Some(WriteClass::Object),
+            None if text == "replica" => Some(WriteClass::Replica(None)),
+            Some(("replica", digits)) => copies(digits).map(|copies| WriteClass::Replica(Some(copies))),
+            _ => None,
+        }
+        .ok_or_else(|| NoWriteClass(text.to_owned()))
+    }
+}
+
+/// A volume that goes through a group, and how it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupVolume {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: WriteClass,
 }
 
 /// What is to be done with groups.
@@ -126,6 +204,8 @@ pub enum GroupRequest {
     Assign(String, Option<String>),
     /// The group of a volume; none, or one.
     OfVolume(String),
+    /// How durable what is written to a volume is. Answered by its group.
+    SetClass(String, WriteClass),
 }
 
 /// A member, for people.
@@ -161,7 +241,7 @@ pub struct GroupInfo {
     /// Who was counted out, or left, and may come back.
     pub lost: Vec<MemberId>,
     /// Volumes that are read through it.
-    pub volumes: Vec<String>,
+    pub volumes: Vec<GroupVolume>,
 }
 
 impl Word for View {
@@ -197,7 +277,8 @@ record!(Join { group, id, member, log_end, dirty, numbers });
 record!(RenewMember { group, id, row, numbers });
 record!(Leave { group, id, incarnation });
 record!(ViewOf { volume, token, known });
-record!(GroupView { name, id, view });
+record!(GroupView { name, id, view, writes });
+record!(GroupVolume { name, class });
 record!(GroupMember { id, member, drained, acknowledged, dirty, numbers });
 record!(GroupInfo { name, id, epoch, copies, members, lost, volumes });
 choice!(MemberState { 1 => Active, 2 => Draining });
@@ -214,5 +295,7 @@ choice!(GroupRequest {
     8 => Delete(name),
     9 => Assign(volume, group),
     10 => OfVolume(volume),
+    11 => SetClass(volume, class),
 });
-lists!(GroupInfo, GroupMember, (MemberId, u64));
+choice!(WriteClass { 1 => Object, 2 => Replica(copies) });
+lists!(GroupInfo, GroupMember, GroupVolume, (MemberId, u64));

@@ -183,6 +183,8 @@ impl From<LogError> for SegmentRefusal {
 /// The answer to what was sent for segments.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
+    /// Who answers: bytes count only where they are at the member that they were meant for, whoever is at its address by now.
+    pub member: MemberId,
     /// One for each part, in their order.
     pub parts: Vec<SegmentAnswer>,
     /// How long the writer waits before its next append, in microseconds.
@@ -262,7 +264,7 @@ record!(AppendPart { segment, epoch, lane, offset, len, check });
 record!(Appends { parts });
 record!(Seal { segment, epoch, len, check });
 record!(Copied { seal });
-record!(Taken { parts, pace_us, view, draining });
+record!(Taken { member, parts, pace_us, view, draining });
 record!(Fence { segment, epoch });
 record!(ReadBack { segment, from, to });
 choice!(SegmentAnswer { 1 => Synced { end }, 2 => Refused(why) });

@@ -84,7 +84,7 @@ impl WriteBack {
         let pace = self.log.budget().pace(self.log.status().dirty);
         let (_, view, draining) = self.standing.now();
         let pace_us = u64::try_from(pace.as_micros()).unwrap_or(u64::MAX);
-        Ok(reply(&Taken { parts, pace_us, view, draining }, Bytes::new()))
+        Ok(reply(&Taken { member: self.member, parts, pace_us, view, draining }, Bytes::new()))
     }
 
     /// [`forebay_protocol::Kind::Seal`]

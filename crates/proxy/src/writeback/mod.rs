@@ -141,6 +141,12 @@ impl WriteBack {
         matches!(kind, Greet | Append | Seal | Fence | ReadBack | Copy)
     }
 
+    /// For whom it answers.
+    #[must_use]
+    pub fn member(&self) -> MemberId {
+        self.member
+    }
+
     /// What was counted.
     #[must_use]
     pub fn counted(&self) -> Counted {

@@ -8,7 +8,10 @@ use forebay_group::{
 };
 use forebay_protocol::{
     Refusal,
-    group::{GroupInfo, GroupMember, GroupRequest, Join, Joined, Leave, MemberNumbers},
+    group::{
+        GroupInfo, GroupMember, GroupRequest, GroupVolume, Join, Joined, Leave, MemberNumbers, NoWriteClass,
+        WriteClass,
+    },
 };
 use forebay_rpc::Peer;
 
@@ -72,10 +75,13 @@ pub(crate) fn groups(
             return Ok(vec![gone]);
         }
         GroupRequest::Assign(volume, group) => assign(cluster, volume, group.as_deref())?,
+        GroupRequest::SetClass(volume, class) => set_class(cluster, volume, *class)?,
         GroupRequest::OfVolume(_) => {}
     }
     let name = match request {
-        GroupRequest::Assign(volume, _) | GroupRequest::OfVolume(volume) => {
+        GroupRequest::Assign(volume, _)
+        | GroupRequest::OfVolume(volume)
+        | GroupRequest::SetClass(volume, _) => {
             let view = cluster.registry.refresh()?;
             let row = view.volumes.get(volume).ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
             row.group.clone()
@@ -200,7 +206,45 @@ fn assign(cluster: &Cluster, volume: &str, group: Option<&str>) -> Result<(), Re
             return Err(no_group(group));
         }
         let group = group.unwrap_or_default().to_owned();
+        if row.class != WriteClass::Object && group != row.group {
+            return Err(invalid(format!(
+                "the volume '{volume}' is written over the group '{}': `forebay volume set {volume} --durability object` ends that, and once `forebay group show` tells of nothing dirty it may be read through another one",
+                row.group
+            )));
+        }
         let changed = VolumeRow { group, generation: row.generation + 1, ..row.clone() };
+        Ok((vec![Change::Volume(volume.to_owned(), Some(changed))], ()))
+    })
+}
+
+/// Mounts follow it as they follow the view.
+fn set_class(cluster: &Cluster, volume: &str, class: WriteClass) -> Result<(), Refused> {
+    if let WriteClass::Replica(Some(copies)) = class
+        && !WriteClass::fits(copies)
+    {
+        return Err(invalid(format!(
+            "{copies} copies of what is written: {}",
+            NoWriteClass(class.to_string())
+        )));
+    }
+    cluster.registry.change(|view| {
+        let row = view.volumes.get(volume).filter(|row| row.state == VolumeState::Ready);
+        let row = row.ok_or_else(|| Refused::from(Refusal::NoVolume(volume.to_owned())))?;
+        if class != WriteClass::Object {
+            if row.group.is_empty() {
+                return Err(invalid(format!(
+                    "the volume '{volume}' has no group of proxies that could keep copies: give one by --group"
+                )));
+            }
+            let found = cluster.registry.group(&row.group)?.ok_or_else(|| no_group(&row.group))?;
+            if class.copies(found.row.row.view.copies).is_none() {
+                return Err(invalid(format!(
+                    "the group '{}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {} --copies 2`",
+                    row.group, row.group
+                )));
+            }
+        }
+        let changed = VolumeRow { class, generation: row.generation + 1, ..row.clone() };
         Ok((vec![Change::Volume(volume.to_owned(), Some(changed))], ()))
     })
 }
@@ -225,7 +269,8 @@ fn info(cluster: &Cluster, known: &Known, name: &str) -> Option<GroupInfo> {
         }
     };
     let view = cluster.registry.view();
-    let volumes = view.volumes.iter().filter(|(_, row)| row.group == name).map(|(name, _)| name.clone());
+    let through = view.volumes.iter().filter(|(_, row)| row.group == name);
+    let volumes = through.map(|(name, row)| GroupVolume { name: name.clone(), class: row.class });
     Some(GroupInfo {
         name: name.to_owned(),
         id: *id,

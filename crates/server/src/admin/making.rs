@@ -7,7 +7,7 @@ use forebay_engine::EngineError;
 use forebay_env::SystemClock;
 use forebay_meta::Namespace;
 use forebay_object::{Backend, ErrorKind, ObjectStore, Patience, StoreOptions, StoreUrl, probe};
-use forebay_protocol::{Refusal, VolumeInfo};
+use forebay_protocol::{Refusal, VolumeInfo, group::WriteClass};
 use forebay_types::{
     VolumeId,
     limits::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN},
@@ -50,6 +50,7 @@ pub(super) fn make(cluster: &Arc<Cluster>, wanted: &VolumeInfo) -> Result<Volume
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        class: WriteClass::Object,
     };
     let store = try_out(&url, &row)?;
     cluster.registry.change(|view| match view.volumes.get(name) {

@@ -1,15 +1,19 @@
 //! The registry's rows, byte by byte: `docs/design/servers.md`.
 
 mod groups;
+mod place;
 
 use std::fmt;
 
 use forebay_cluster::ServerId;
 use forebay_format::{Decoder, Encoder, FormatError, row::Row};
+use forebay_protocol::group::WriteClass;
 use forebay_types::{Compression, VolumeId};
 
 pub(crate) use groups::{GROUP_MEMBERS, GROUPS, group_key, group_member_key, group_member_of, group_of};
 pub use groups::{GroupEntry, GroupMemberRow};
+use place::places;
+pub use place::{PlaceAddress, VolumePlace};
 
 /// The version of the layout, in the row with an empty rest.
 pub(crate) const SCHEMA: &[u8] = &[0];
@@ -94,28 +98,6 @@ impl VolumeState {
     }
 }
 
-/// The address of a place of engines, as it was given: it may have a password. Empty: the cluster's own.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct PlaceAddress(pub String);
-
-impl fmt::Debug for PlaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.split_once(':') {
-            Some((scheme, _)) => write!(f, "{scheme}:…"),
-            None => f.write_str("the cluster's own"),
-        }
-    }
-}
-
-/// Where a volume's database is.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct VolumePlace {
-    /// The place.
-    pub address: PlaceAddress,
-    /// The move that brought it there, in hexadecimal: no two databases of a volume have one name. Empty: where it was made.
-    pub brought_by: String,
-}
-
 /// A shared volume. Its name is in the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeRow {
@@ -145,18 +127,25 @@ pub struct VolumeRow {
     pub left: Option<VolumePlace>,
     /// The name of the group of proxies through which it is read; empty: none.
     pub group: String,
+    /// How durable what is written to it is before a sync succeeds. Only with a group it is another one than [`WriteClass::Object`].
+    pub class: WriteClass,
 }
 
 impl Row for VolumeRow {
-    /// Version 1 has neither place nor group, version 2 no group, so that releases which know no others read what has none.
+    /// Version 1 has neither place nor group, version 2 no group, version 3 no class, so that releases which know no others read what has none.
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
         let elsewhere = self.place != VolumePlace::default() || self.left.is_some();
         let grouped = !self.group.is_empty();
-        to.u8(match (grouped, elsewhere) {
-            (true, _) => 3,
-            (false, true) => 2,
-            (false, false) => 1,
+        let class = match self.class {
+            WriteClass::Replica(copies) if grouped => Some(copies.unwrap_or(0)),
+            _ => None,
+        };
+        to.u8(match (class, grouped, elsewhere) {
+            (Some(_), ..) => 4,
+            (None, true, _) => 3,
+            (None, false, true) => 2,
+            (None, false, false) => 1,
         });
         to.0.extend_from_slice(&self.id.0);
         to.u8(match self.state {
@@ -183,14 +172,17 @@ impl Row for VolumeRow {
         if grouped {
             to.bytes(self.group.as_bytes());
         }
+        if let Some(copies) = class {
+            to.u8(copies);
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<VolumeRow, FormatError> {
         const WHAT: &str = "a volume of the registry";
         let mut from = Decoder::new(bytes, WHAT);
         let version = from.u8()?;
-        if !(1..=3).contains(&version) {
-            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 3 });
+        if !(1..=4).contains(&version) {
+            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 4 });
         }
         let id = VolumeId(from.array()?);
         let state = match from.u8()? {
@@ -209,10 +201,11 @@ impl Row for VolumeRow {
         let limit = Some(from.varint()?).filter(|_| limited);
         let (created, generation) = (from.varint()?, from.varint()?);
         let (place, left) = if version == 1 { Default::default() } else { places(&mut from, WHAT)? };
-        let group = if version == 3 { text(&mut from, WHAT)? } else { String::new() };
-        if version == 3 && group.is_empty() {
+        let group = if version >= 3 { text(&mut from, WHAT)? } else { String::new() };
+        if version >= 3 && group.is_empty() {
             return Err(invalid(WHAT, "its group has no name".to_owned()));
         }
+        let class = if version == 4 { class(&mut from, WHAT)? } else { WriteClass::Object };
         from.end()?;
         Ok(VolumeRow {
             id,
@@ -228,20 +221,17 @@ impl Row for VolumeRow {
             place,
             left,
             group,
+            class,
         })
     }
 }
 
-fn places(
-    from: &mut Decoder<'_>,
-    what: &'static str,
-) -> Result<(VolumePlace, Option<VolumePlace>), FormatError> {
-    let has_left = from.u8()? != 0;
-    let mut place = || {
-        let address = PlaceAddress(text(from, what)?);
-        Ok(VolumePlace { address, brought_by: text(from, what)? })
-    };
-    Ok((place()?, if has_left { Some(place()?) } else { None }))
+fn class(from: &mut Decoder<'_>, what: &'static str) -> Result<WriteClass, FormatError> {
+    match from.u8()? {
+        0 => Ok(WriteClass::Replica(None)),
+        copies if WriteClass::fits(copies) => Ok(WriteClass::Replica(Some(copies))),
+        copies => Err(invalid(what, format!("{copies} copies of what is written to it"))),
+    }
 }
 
 /// What a token lets its bearer do. The secret itself is nowhere.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use forebay_engine::MemoryEngine;
+use forebay_protocol::group::WriteClass;
 use forebay_types::Compression;
 
 use super::*;
@@ -24,6 +25,7 @@ fn row(id: u8) -> VolumeRow {
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        class: WriteClass::Object,
     }
 }
 

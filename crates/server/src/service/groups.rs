@@ -39,6 +39,7 @@ impl Service {
             name: row.group.clone(),
             id: group.id,
             view: (group.row.view.epoch > known).then(|| group.row.view.clone()),
+            writes: row.class.copies(group.row.view.copies),
         });
         Ok(view.encode())
     }

@@ -8,8 +8,8 @@ use forebay_group::{
 use forebay_protocol::{
     Kind, Message, Refusal, Rights,
     group::{
-        GroupInfo, GroupRequest, GroupView, Join, Joined, Leave, MemberNumbers, RenewMember, Renewed, ViewOf,
-        Vouch, Vouched,
+        GroupInfo, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, MemberNumbers, RenewMember,
+        Renewed, ViewOf, Vouch, Vouched, WriteClass,
     },
 };
 use forebay_server::{MetaServer, ServerOptions};
@@ -337,7 +337,10 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     assert!(refused(assign(Some("g"))).contains("no group 'g'"));
     let group = create(&asks, "g");
     let _one = Proxy::join(&asks, group, 1, 1);
-    assert_eq!(assign(Some("g")).unwrap()[0].volumes, ["v"]);
+    let through = |class| vec![GroupVolume { name: "v".to_owned(), class }];
+    let class = |class| ask(&asks, &GroupRequest::SetClass("v".to_owned(), class));
+    assert!(refused(class(WriteClass::Replica(None))).contains("has no group"));
+    assert_eq!(assign(Some("g")).unwrap()[0].volumes, through(WriteClass::Object));
     assert_eq!(ask(&asks, &GroupRequest::OfVolume("v".to_owned())).unwrap()[0].name, "g");
     assert!(refused(ask(&asks, &GroupRequest::Delete("g".to_owned()))).contains("has members"));
 
@@ -345,6 +348,25 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     assert_eq!((found.name.as_str(), found.id), ("g", group));
     assert_eq!(found.view.unwrap().members.len(), 1);
     assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().view, None, "it is known");
+    assert_eq!(found.writes, None);
+    for (wanted, writes) in [(WriteClass::Replica(None), 2), (WriteClass::Replica(Some(3)), 3)] {
+        assert_eq!(class(wanted).unwrap()[0].volumes, through(wanted));
+        assert_eq!(
+            view_of(Some(&secret), 2).unwrap().unwrap().writes,
+            Some(writes),
+            "also where the view is known"
+        );
+    }
+    for copies in [0, 1, 9] {
+        assert!(refused(class(WriteClass::Replica(Some(copies)))).contains("from 2 to 8"));
+    }
+    assert!(refused(assign(None)).contains("--durability object"), "its members have what the store has not");
+    class(WriteClass::Replica(None)).unwrap();
+    ask(&asks, &GroupRequest::SetCopies("g".to_owned(), 1)).unwrap();
+    assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().writes, None, "never a single copy");
+    assert!(refused(class(WriteClass::Replica(None))).contains("never enough"));
+    ask(&asks, &GroupRequest::SetCopies("g".to_owned(), 2)).unwrap();
+    class(WriteClass::Object).unwrap();
     for token in [None, Some("fbt-wrong"), Some("")] {
         assert!(matches!(view_of(token, 0), Err(Not::Refused(Refusal::Denied(_)))));
         assert!(matches!(admit(token), Err(Not::Refused(Refusal::Denied(_)))));

@@ -15,11 +15,16 @@ fn volume() -> VolumeRow {
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        class: WriteClass::Object,
     }
 }
 
 fn grouped() -> VolumeRow {
     VolumeRow { group: "g".to_owned(), ..volume() }
+}
+
+fn written_over() -> VolumeRow {
+    VolumeRow { class: WriteClass::Replica(Some(3)), ..grouped() }
 }
 
 fn moved() -> VolumeRow {
@@ -50,6 +55,13 @@ fn rows_are_read_as_they_were_written() {
     assert_eq!(VolumeRow::decode(&grouped().encode()), Ok(grouped()));
     let both = VolumeRow { group: "g".to_owned(), ..moved() };
     assert_eq!(VolumeRow::decode(&both.encode()), Ok(both));
+    let plain = VolumeRow { class: WriteClass::Replica(None), group: "g".to_owned(), ..moved() };
+    assert_eq!(VolumeRow::decode(&plain.encode()), Ok(plain));
+    assert_eq!(VolumeRow::decode(&written_over().encode()), Ok(written_over()));
+    let mut single = written_over().encode();
+    *single.last_mut().unwrap() = 1;
+    VolumeRow::decode(&single).unwrap_err();
+    assert_eq!(written_over().encode()[0], 4);
     assert_eq!((volume().encode()[0], moved().encode()[0], grouped().encode()[0]), (1, 2, 3));
     assert!(!format!("{:?}", moved()).contains("secret"));
     assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
@@ -61,13 +73,13 @@ fn rows_are_read_as_they_were_written() {
 
 #[test]
 fn rows_that_are_cut_or_of_a_later_release_are_refused() {
-    for row in [volume(), moved(), grouped()] {
+    for row in [volume(), moved(), grouped(), written_over()] {
         let bytes = row.encode();
         for len in 0..bytes.len() {
             VolumeRow::decode(&bytes[..len]).unwrap_err();
         }
     }
-    let later = [&[4], &volume().encode()[1..]].concat();
+    let later = [&[5], &volume().encode()[1..]].concat();
     let error = VolumeRow::decode(&later).unwrap_err();
     assert!(error.to_string().contains("use a newer one"), "{error}");
     let bytes = token().encode();

@@ -1,0 +1,166 @@
+//! The members of a volume's group as those who write see them.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use forebay_group::{Append, MemberId, MemberState, ViewEpoch};
+use forebay_protocol::{SealedSegment, group::WriteClass};
+use forebay_types::SegmentId;
+
+use super::{Known, VolumeGroup, link::MemberLink, writes::Asking};
+use crate::data::{Appended, MemberFailed, Members, WriteGroup};
+
+/// How long all of a set may take to have an append on stable storage.
+const ALL_WITHIN: Duration = Duration::from_secs(8);
+/// And how long the others after the first one.
+const OTHERS_WITHIN: Duration = Duration::from_secs(1);
+/// How long one member may take to read something back: others may have it, too.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+
+type Answer = Result<Appended, String>;
+
+/// How members are reached: not at all who is not in the view.
+type Links = Vec<Option<Arc<MemberLink>>>;
+
+fn failed(member: MemberId, why: impl Into<String>) -> MemberFailed {
+    MemberFailed { member, why: why.into() }
+}
+
+impl VolumeGroup {
+    /// The group as it is known now, and the links to these members.
+    fn links_of(&self, set: &[MemberId]) -> Option<(Arc<Known>, Links)> {
+        let known = self.shared.known.read().clone()?;
+        let links = set.iter().map(|member| known.links.get(member).cloned()).collect();
+        Some((known, links))
+    }
+
+    /// Asks each of a set in a thread of its own. The answers come with the place of the member.
+    fn ask_all(
+        &self,
+        set: &[MemberId],
+        within: Duration,
+        ask: impl Fn(&MemberLink, &Asking<'_>) -> Answer + Clone + Send + 'static,
+    ) -> Receiver<(usize, Answer)> {
+        let (tell, answers) = channel();
+        let until = Instant::now() + within;
+        let links = self.links_of(set);
+        for (at, member) in set.iter().enumerate() {
+            let link = links.as_ref().and_then(|(known, links)| Some((known.id, links[at].clone()?)));
+            let Some((group, link)) = link else {
+                // The receiver lives.
+                let _ = tell.send((at, Err("it is not in the view of its group".to_owned())));
+                continue;
+            };
+            let (shared, member) = (Arc::clone(&self.shared), *member);
+            let (heard, ask) = (tell.clone(), ask.clone());
+            let put = self.shared.crew.put(move || {
+                let answer = ask(&link, &Asking { reader: &shared.reader, group, member, until });
+                // Whoever asked may have given up.
+                let _ = heard.send((at, answer));
+            });
+            if let Err(error) = put {
+                let _ = tell.send((at, Err(format!("no thread to ask it: {error}"))));
+            }
+        }
+        answers
+    }
+}
+
+/// What came in time: a second after the first answer nobody waits for the others.
+fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answer>> {
+    let mut gathered = vec![None; count];
+    let mut until = Instant::now() + ALL_WITHIN;
+    while gathered.iter().any(Option::is_none) {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok((at, answer)) = answers.recv_timeout(left) else { break };
+        gathered[at] = Some(answer);
+        until = until.min(Instant::now() + OTHERS_WITHIN);
+    }
+    gathered
+}
+
+impl Members for VolumeGroup {
+    fn writes_over(&self) -> Option<WriteGroup> {
+        let known = self.shared.known.read().clone()?;
+        let copies = known.writes.filter(|copies| *copies >= WriteClass::COPIES_MIN)?;
+        let mut here = known.view.members.iter().filter(|(_, member)| {
+            member.state == MemberState::Active && member.node == self.shared.reader.node
+        });
+        let near = here.next().map(|(id, _)| *id);
+        Some(WriteGroup { group: known.id, copies, members: known.view.active(), near })
+    }
+
+    fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
+        let (sent, shared) = (append.clone(), Arc::downgrade(&self.shared));
+        let known = self.shared.known.read().as_ref().map_or(ViewEpoch(0), |known| known.view.epoch);
+        let answers = self.ask_all(set, ALL_WITHIN, move |link, asking| {
+            let (appended, epoch) = link.writes.append(&sent, asking)?;
+            if let Some(shared) = shared.upgrade() {
+                shared.told(epoch, known);
+            }
+            Ok(appended)
+        });
+        let late = || Err("it does not answer in time".to_owned());
+        let gathered = gather(set.len(), &answers).into_iter().map(|answer| answer.unwrap_or_else(late));
+        let results: Vec<_> = set
+            .iter()
+            .zip(gathered)
+            .map(|(member, answer)| answer.map_err(|why| failed(*member, why)))
+            .collect();
+        if results.iter().any(Result::is_err) {
+            self.shared.look_soon();
+        }
+        results
+    }
+
+    fn seal(&self, set: &[MemberId], sealed: &SealedSegment) {
+        let sealed = *sealed;
+        // In the background.
+        let _ = self.ask_all(set, ALL_WITHIN, move |link, asking| {
+            if let Err(why) = link.writes.seal(&sealed, asking) {
+                let (segment, member) = (sealed.segment, asking.member);
+                tracing::debug!(%segment, %member, why, "a member learns of the end of a segment later");
+            }
+            Err(String::new())
+        });
+    }
+
+    fn read(
+        &self,
+        set: &[MemberId],
+        segment: SegmentId,
+        offset: u64,
+        len: u32,
+    ) -> Result<Bytes, MemberFailed> {
+        let mut last = failed(set.first().copied().unwrap_or_default(), "nobody knows its group");
+        let Some((known, links)) = self.links_of(set) else { return Err(last) };
+        let mut asked: Vec<_> = set.iter().zip(&links).collect();
+        // Of this machine first; those that are connected; by their round trips.
+        asked.sort_by_key(|(_, link)| link.as_ref().map(|link| (!link.on_node, link.writes.cost())));
+        for (member, link) in asked {
+            let Some(link) = link else {
+                last = failed(*member, "it is not in the view of its group");
+                continue;
+            };
+            let (reader, until) = (&self.shared.reader, Instant::now() + READ_WITHIN);
+            let asking = Asking { reader, group: known.id, member: *member, until };
+            match link.writes.read(segment, (offset, len), &asking) {
+                Ok(bytes) => {
+                    let count =
+                        if link.on_node { &self.shared.counts.node } else { &self.shared.counts.group };
+                    count.fetch_add(u64::from(len), std::sync::atomic::Ordering::Relaxed);
+                    return Ok(bytes);
+                }
+                Err(why) => last = failed(*member, why),
+            }
+        }
+        self.shared.look_soon();
+        Err(last)
+    }
+}

@@ -1,0 +1,332 @@
+//! Members of a group with logs on disk, reached over TCP. Tests have them fail and lie.
+
+use std::{
+    collections::BTreeMap,
+    future::pending,
+    path::Path,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use forebay_client::{ContentsOptions, Listener, Reader, Transport, Trouble, VolumeGroup};
+use forebay_cluster::SessionId;
+use forebay_group::{
+    Budget, GroupId, Incarnation, Member, MemberId, MemberState, NotActing, View, ViewEpoch,
+};
+use forebay_protocol::{
+    Hello, Kind, Message, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
+    Welcome,
+    group::{GroupView, Taken, ViewOf, Vouch, Vouched},
+};
+use forebay_proxy::{
+    log::{Directory, Log, LogOptions},
+    writeback::{Serving, Standing, Vouching, WriteBack},
+};
+use forebay_rpc::{Handler, Handling, Peer, Security, Server, ServerConfig, connection};
+use forebay_types::{SegmentId, VolumeId};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+use crate::{fleet::id, owner::HasCopies, world::World};
+
+pub const GROUP: GroupId = GroupId([9; 16]);
+
+/// Whether a member acts, as a test says.
+#[derive(Default)]
+pub struct Says {
+    pub out: AtomicBool,
+    pub draining: AtomicBool,
+    pub view: AtomicU64,
+}
+
+impl Standing for Says {
+    fn may(&self, opens: bool) -> Result<(), NotActing> {
+        match (self.out.load(SeqCst), self.draining.load(SeqCst)) {
+            (true, _) => Err(NotActing::Out),
+            (_, true) if opens => Err(NotActing::Draining),
+            _ => Ok(()),
+        }
+    }
+
+    fn now(&self) -> (Incarnation, ViewEpoch, bool) {
+        (Incarnation([3; 16]), ViewEpoch(self.view.load(SeqCst)), self.draining.load(SeqCst))
+    }
+}
+
+/// A metadata server that knows one token.
+struct Tokens(VolumeInfo);
+
+impl Vouching for Tokens {
+    fn vouch(&self, vouch: &Vouch) -> Result<Vouched, Refusal> {
+        if vouch.token.as_deref() != Some("write") {
+            return Err(Refusal::Denied("unknown".to_owned()));
+        }
+        let (volume, rights, group) = (self.0.clone(), Rights::ALL, Some(GROUP));
+        Ok(Vouched { volume, rights, for_ms: 60_000, group, whole: true })
+    }
+}
+
+/// What becomes of a message at a member.
+#[derive(Clone, Copy)]
+pub enum Fault {
+    /// It is not heard.
+    Deaf,
+    /// It is taken, and not answered.
+    Mute,
+    /// Nothing is taken, and this is said.
+    Lies(fn(&mut Taken)),
+}
+
+impl std::fmt::Debug for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fault::Deaf => "Deaf",
+            Fault::Mute => "Mute",
+            Fault::Lies(_) => "Lies",
+        })
+    }
+}
+
+/// Members' faults: of which, from its append with this number on, counted from 1.
+type Plan = Arc<Mutex<Option<(u64, Fault)>>>;
+
+/// A member that fails as it is told.
+struct Failing {
+    inner: Serving,
+    plan: Plan,
+    appends: Arc<AtomicU64>,
+}
+
+impl Handler for Failing {
+    fn handle(&self, peer: &Arc<Peer>, request: connection::Request) -> Handling {
+        let appends = match Kind::of(request.kind) {
+            Some(Kind::Append) => self.appends.fetch_add(1, SeqCst) + 1,
+            _ => 0,
+        };
+        let fault = self.plan.lock().filter(|(from, _)| appends >= *from).map(|(_, fault)| fault);
+        match fault {
+            None => self.inner.handle(peer, request),
+            Some(Fault::Deaf) => Box::pin(pending()),
+            Some(Fault::Mute) => {
+                let taking = self.inner.handle(peer, request);
+                Box::pin(async move {
+                    let _ = taking.await;
+                    pending().await
+                })
+            }
+            Some(Fault::Lies(lie)) => {
+                let parts = forebay_protocol::group::Appends::decode(&request.body).unwrap().parts;
+                let end = |part: &forebay_protocol::group::AppendPart| {
+                    let end = part.offset + u64::from(part.len);
+                    forebay_protocol::group::SegmentAnswer::Synced { end }
+                };
+                let parts = parts.iter().map(end).collect();
+                let member = self.inner.0.member();
+                let mut taken = Taken { member, parts, pace_us: 0, view: ViewEpoch(1), draining: false };
+                lie(&mut taken);
+                let reply = connection::Reply { body: taken.encode().into(), bulk: Bytes::new() };
+                Box::pin(std::future::ready(Ok(reply)))
+            }
+        }
+    }
+
+    fn closed(&self, peer: &Arc<Peer>) {
+        self.inner.closed(peer);
+    }
+}
+
+struct Served {
+    log: Arc<Log>,
+    says: Arc<Says>,
+    plan: Plan,
+    appends: Arc<AtomicU64>,
+    address: String,
+    /// Until it is killed.
+    running: Option<(Server, tokio::runtime::Runtime)>,
+}
+
+fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
+    let (member, incarnation) = (id(number), Incarnation([number; 16]));
+    std::fs::create_dir_all(dir).unwrap();
+    let disk = Arc::new(Directory::new(dir));
+    let budget = Budget { limit: 256 << 20 };
+    let options = LogOptions {
+        file_len: 16 << 20,
+        reserve: 64 << 10,
+        ..LogOptions::new(disk, (GROUP, member, incarnation), budget)
+    };
+    let log = Arc::new(Log::open(options).unwrap().0);
+    let (says, plan) = (Arc::new(Says::default()), Plan::default());
+    says.view.store(1, SeqCst);
+    let tokens = Arc::new(Tokens(volume.clone()));
+    let inner = Serving(WriteBack::new((GROUP, member), log.clone(), says.clone(), tokens));
+    let appends = Arc::new(AtomicU64::new(0));
+    let handler = Failing { inner, plan: plan.clone(), appends: appends.clone() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let config = ServerConfig::new(Security::Insecure);
+    let at = "127.0.0.1:0".parse().unwrap();
+    let server = runtime.block_on(async { Server::bind(&[at], config, Arc::new(handler)) }).unwrap();
+    let address = server.addresses()[0].to_string();
+    Served { log, says, plan, appends, address, running: Some((server, runtime)) }
+}
+
+/// A group, and metadata servers that tell of it.
+pub struct Group {
+    volume: VolumeId,
+    members: Mutex<BTreeMap<u8, Served>>,
+    view: Mutex<View>,
+    pub writes: Mutex<Option<u8>>,
+    /// How often the view was asked for.
+    pub asked: AtomicU64,
+    _dir: TempDir,
+}
+
+impl Group {
+    /// `count` members, over whose logs a volume is written `copies` times.
+    pub fn of(world: &World, count: u8, copies: Option<u8>) -> Arc<Group> {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut members, mut view) = (BTreeMap::new(), View::new(2));
+        for number in 1..=count {
+            let served = serve(&dir.path().join(number.to_string()), number, &world.volume);
+            let member = Member {
+                incarnation: Incarnation([number; 16]),
+                address: served.address.clone(),
+                node: format!("node{number}"),
+                zone: format!("zone{number}"),
+                weight: 1,
+                state: MemberState::Active,
+            };
+            view.members.insert(id(number), member);
+            members.insert(number, served);
+        }
+        Arc::new(Group {
+            volume: world.volume.id,
+            members: Mutex::new(members),
+            view: Mutex::new(view),
+            writes: Mutex::new(copies),
+            asked: AtomicU64::new(0),
+            _dir: dir,
+        })
+    }
+
+    /// How contents are kept over it by a client of its own. The owner of `world` asks its members what they have.
+    pub fn options(self: &Arc<Group>, world: &World, node: &str) -> ContentsOptions {
+        *world.owner.fleet.lock() = Some(Arc::clone(self) as Arc<dyn HasCopies>);
+        let reader = Reader {
+            volume: world.volume.name.clone(),
+            id: world.volume.id,
+            token: Some("write".to_owned()),
+            client: "a test".to_owned(),
+            node: node.to_owned(),
+            security: Security::Insecure,
+        };
+        let servers = Arc::new(Servers(Arc::clone(self)));
+        world.options().through(&VolumeGroup::start(servers, reader).unwrap())
+    }
+
+    fn with<R>(&self, number: u8, work: impl FnOnce(&mut Served) -> R) -> R {
+        work(self.members.lock().get_mut(&number).unwrap())
+    }
+
+    /// As `kill -9` ends it: connections are lost, and there are no new ones.
+    pub fn kill(&self, number: u8) {
+        if let Some((server, runtime)) = self.with(number, |served| served.running.take()) {
+            drop(server);
+            runtime.shutdown_background();
+        }
+    }
+
+    /// The next append at this member, and each one after it, goes wrong after so many more.
+    pub fn plan(&self, number: u8, after: u64, fault: Fault) {
+        self.with(number, |served| {
+            *served.plan.lock() = Some((served.appends.load(SeqCst) + after + 1, fault));
+        });
+    }
+
+    pub fn says<R>(&self, number: u8, work: impl FnOnce(&Says) -> R) -> R {
+        self.with(number, |served| work(&served.says))
+    }
+
+    /// What a member has, by its log on disk: ends of segments, and whether they are sealed.
+    pub fn kept(&self, number: u8) -> BTreeMap<SegmentId, (u64, bool)> {
+        let volume = self.volume;
+        self.with(number, |served| {
+            let offers = served.log.offers(volume).into_iter();
+            offers.map(|offer| (offer.segment, (offer.end, offer.sealed.is_some()))).collect()
+        })
+    }
+
+    pub fn appends(&self, number: u8) -> u64 {
+        self.with(number, |served| served.appends.load(SeqCst))
+    }
+
+    /// From the next view on the first member's name stands at the second one's address.
+    pub fn confuse(&self, named: u8, at: u8) {
+        let mut view = self.view.lock();
+        let address = view.members[&id(at)].address.clone();
+        view.members.get_mut(&id(named)).unwrap().address = address;
+        view.epoch = view.epoch.next();
+    }
+}
+
+impl HasCopies for Group {
+    fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
+        assert!(set.len() >= 2, "a single copy");
+        let volume = self.volume;
+        for member in set {
+            // What is not on stable storage is not read.
+            let read = self.with(member.0[0], |served| served.log.read(volume, segment, 0, end).map(drop));
+            assert!(read.is_ok(), "{member:?} has not {end} bytes of {segment}, which are named: {read:?}");
+        }
+    }
+}
+
+struct Servers(Arc<Group>);
+
+fn nobody<T>() -> Result<T, Trouble> {
+    Err(Trouble::Never("only groups are told of".to_owned()))
+}
+
+impl Transport for Servers {
+    fn listen(&self, _: Weak<dyn Listener>) {}
+
+    fn hello(&self, _: &Hello, _: Duration) -> Result<Welcome, Trouble> {
+        nobody()
+    }
+
+    fn ask(&self, _: &Request, _: bool, _: Duration) -> Result<Response, Trouble> {
+        nobody()
+    }
+
+    fn renew(&self, _: SessionId, _: Duration) -> Result<(), Trouble> {
+        nobody()
+    }
+
+    fn reclaim(&self, _: &Reclaim, _: Duration) -> Result<Reclaimed, Trouble> {
+        nobody()
+    }
+
+    fn give_back(&self, _: &Return, _: Duration) -> Result<(), Trouble> {
+        nobody()
+    }
+
+    fn end(&self, _: SessionId, _: Duration) -> Result<(), Trouble> {
+        nobody()
+    }
+
+    fn view_of(&self, asked: &ViewOf, _: Duration) -> Result<Option<GroupView>, Trouble> {
+        self.0.asked.fetch_add(1, SeqCst);
+        let view = self.0.view.lock().clone();
+        let view = (view.epoch > asked.known).then_some(view);
+        let writes = *self.0.writes.lock();
+        Ok(Some(GroupView { name: "g".to_owned(), id: GROUP, view, writes }))
+    }
+
+    fn elsewhere(&self, _: Option<&str>) {}
+
+    fn close(&self) {}
+}
