@@ -59,6 +59,11 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
         limit: args.limit.map(|limit| limit.0),
         generation: 0,
     };
+    if args.durability != WriteClass::Object && args.group.is_none() {
+        let message =
+            format!("--durability {} takes a group whose members keep copies: give --group", args.durability);
+        return Err(CliError::Usage(message));
+    }
     if let Some(group) = &args.group {
         // Before anything is made: it may be one that there is not.
         group::ask(&args.servers, &GroupRequest::Show(group.clone()))?;
@@ -161,11 +166,15 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
                 .to_owned(),
         ));
     }
+    // What goes to the store alone may change its group.
+    if args.durability == Some(WriteClass::Object) {
+        group::ask(&args.servers, &GroupRequest::SetClass(args.name.clone(), WriteClass::Object))?;
+    }
     // The group first: it may be one that there is not.
     if let Some(group) = &args.group {
         group::ask(&args.servers, &GroupRequest::Assign(args.name.clone(), group.0.clone()))?;
     }
-    if let Some(class) = args.durability {
+    if let Some(class) = args.durability.filter(|class| *class != WriteClass::Object) {
         group::ask(&args.servers, &GroupRequest::SetClass(args.name.clone(), class))?;
     }
     let request = match set == VolumeSet::default() {

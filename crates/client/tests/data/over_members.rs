@@ -192,10 +192,43 @@ fn a_later_view_that_a_member_tells_of_is_asked_for() {
     let client = over(&world, &group);
     let asked = group.asked.load(SeqCst);
     group.says(1, |says| says.view.store(ViewEpoch(2).0, SeqCst));
-    let ino = world.make();
-    write(&client, ino, 1, 300_000);
-    client.settle(ino);
-    until("the view is asked for", || group.asked.load(SeqCst) > asked);
+    // More often than without being told, within the patience of a test.
+    until("the view is asked for", || {
+        let ino = world.make();
+        write(&client, ino, 1, 20_000);
+        client.settle(ino);
+        group.asked.load(SeqCst) > asked + 10
+    });
+}
+
+#[test]
+fn another_number_of_copies_counts_for_all_that_is_written_then() {
+    let world = World::new();
+    let group = Group::of(&world, 3, Some(2));
+    let options = group.options(&world, "elsewhere");
+    let known = options.members.clone().unwrap();
+    let client = world.client_with(options);
+    let mut view = 1;
+    let mut change = |copies| {
+        *group.writes.lock() = copies;
+        view += 1;
+        group.says(1, |says| says.view.store(view, SeqCst));
+        let ino = world.make();
+        write(&client, ino, view, 20_000);
+        client.settle(ino);
+        until("it is heard", || known.writes_over().map(|over| over.copies) == copies);
+        let before = world.owner.lanes.lock().len();
+        let ino = world.make();
+        let data = write(&client, ino, view, 20_000);
+        client.settle(ino);
+        assert!(over(&world, &group).read_all(ino) == data);
+        world.owner.lanes.lock().len() - before
+    };
+    assert_eq!(change(Some(3)), 1, "what is open has two copies, and three are promised");
+    let three = world.owner.lanes.lock().values().filter(|row| row.set.len() == 3).count();
+    assert_eq!((three, world.objects().len()), (1, 0));
+    change(None);
+    assert_eq!(world.objects().len(), 1, "the store has it");
 }
 
 #[test]

@@ -183,8 +183,10 @@ impl Lanes {
     fn known(&self, session: u64, group: &WriteGroup, place: Lying) -> Option<Filling> {
         let mut pool = self.pool.lock();
         let pool = pool.of(session)?;
-        let takes =
-            |set: &[MemberId]| set.iter().all(|member| group.members.iter().any(|known| known.id == *member));
+        // How many copies there are to be may have changed since.
+        let enough = |set: &[MemberId]| set.len() == usize::from(group.copies);
+        let knows = |member: &MemberId| group.members.iter().any(|known| known.id == *member);
+        let takes = |set: &[MemberId]| enough(set) && set.iter().all(knows);
         let at = pool.resting.iter().position(|one| one.place == place && takes(&one.replication.set()));
         if let Some(at) = at {
             return Some(pool.resting.swap_remove(at));
