@@ -122,6 +122,8 @@ mod tests {
 
     use super::*;
 
+    type Told = Result<Vec<Option<Vec<u8>>>, Trouble>;
+
     /// Rows of which the even ones are there.
     fn rows(keys: &[&[u8]]) -> Found {
         keys.iter().filter(|key| key[0] % 2 == 0).map(|key| (key.to_vec(), vec![key[0]])).collect()
@@ -132,7 +134,7 @@ mod tests {
         together: &Together,
         others: u8,
         first: impl Fn() -> Result<Found, Trouble> + Sync,
-    ) -> (usize, Vec<Result<Vec<Option<Vec<u8>>>, Trouble>>) {
+    ) -> (usize, Vec<Told>) {
         let (questions, under_way) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let all_wait = AtomicBool::new(false);
         let hold = |keys: &[&[u8]]| {
@@ -169,7 +171,7 @@ mod tests {
         let (questions, answers) = held_up(&together, 50, || Ok(Found::new()));
         assert_eq!(questions, 1, "they waited, and then went together");
         for (number, answer) in (0_u8..).zip(answers) {
-            let row = |key: u8| (key % 2 == 0).then(|| vec![key]);
+            let row = |key: u8| key.is_multiple_of(2).then(|| vec![key]);
             assert_eq!(answer, Ok(vec![row(number), row(100 + number)]));
         }
         assert_eq!(together.state.lock().under_way, 0);
