@@ -140,7 +140,7 @@ credentials of its own.
 
 Examples:
   forebay volume create scratch --store s3://bucket/scratch --meta meta1.example.org
-  forebay volume create fast --store s3://bucket/fast --group near --durability replica --meta meta1.example.org
+  forebay volume create near --store s3://bucket/near --group near --meta meta1.example.org
   forebay volume create here --store file:///srv/objects --meta unix:/run/forebay/meta.sock"
     )]
     Create(VolumeCreateArgs),
@@ -150,7 +150,7 @@ Examples:
     Show(VolumeShowArgs),
     /// Change a volume; mounts hear of it when they next connect, of its group and durability within seconds
     #[command(after_help = "Example:
-  forebay volume set scratch --group near --durability replica:2 --meta meta1.example.org")]
+  forebay volume set scratch --group near --meta meta1.example.org")]
     Set(VolumeSetArgs),
     /// Move a volume's metadata to another engine while it is in use
     #[command(
@@ -196,7 +196,7 @@ pub struct VolumeCreateArgs {
     /// The group of proxies through which it is read
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group)
+    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group; not offered yet)
     #[arg(long, value_name = "CLASS", default_value_t = WriteClass::Object)]
     pub durability: WriteClass,
     /// Whom to ask.
@@ -248,7 +248,7 @@ pub struct VolumeSetArgs {
     /// The group of proxies through which it is read, or 'none'
     #[arg(long, value_name = "GROUP", value_parser = or_none::<String>)]
     pub group: Option<OrNone<String>>,
-    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group, as many as the group says)
+    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group; not offered yet)
     #[arg(long, value_name = "CLASS")]
     pub durability: Option<WriteClass>,
     /// Whom to ask.
