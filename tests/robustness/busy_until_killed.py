@@ -12,9 +12,11 @@ import sys
 import time
 
 DIRECTORY, READY = sys.argv[1], sys.argv[2]
-# What the kernel answers depends on where a request was when the server died. In a ring it is cancelled; one that the kernel was copying to the server at
-# that moment fails with what copying to a process that is being killed fails with (fuse_uring_prepare_send, get_user_pages): EINTR.
-GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.EIO, errno.EINTR}
+# What the kernel answers depends on where a request was when the server died: in a ring it is cancelled.
+GONE = {errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED, errno.EIO}
+# One that the kernel was copying to the server at that moment fails with what copying to a process that is being killed fails with
+# (fuse_uring_prepare_send, get_user_pages). Python asks again after EINTR, but not for msync.
+COPIED = errno.EINTR
 PATIENCE_S = 60
 os.chdir(DIRECTORY)
 
@@ -110,7 +112,7 @@ def begin(work, told):
         for _ in steps:
             pass
     except OSError as error:
-        if error.errno in GONE:
+        if error.errno in GONE or (work is maps and error.errno == COPIED):
             os._exit(0)
         print(f"{work.__name__}: {error}", file=sys.stderr)
         os._exit(2)
