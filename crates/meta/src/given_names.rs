@@ -17,7 +17,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::dentries::ChangedName;
 
-/// Names that are remembered at most, of all directories: about 16 MiB.
+/// Names that are remembered at most, of all directories, 8 bytes each and what the tables have beside them.
 const NAMES: usize = 1 << 20;
 /// Directories that are known at most.
 const DIRECTORIES: usize = 1 << 16;
