@@ -96,10 +96,9 @@ impl Asking {
     fn run(&mut self, shared: &Shared, patience: &Patience<'_>) -> Result<Response, ClientError> {
         let mut pause = AGAIN_AFTER;
         loop {
-            let at = if self.lasts() {
-                shared.enter_again(self.bound.unwrap_or(self.number), patience)?
-            } else {
-                shared.enter(patience)?
+            let at = match self.lasts_with() {
+                Some(session) => shared.enter_again(session, patience)?,
+                None => shared.enter(patience)?,
             };
             if !self.prepare(shared, &at, patience)? {
                 continue;
@@ -127,10 +126,10 @@ impl Asking {
         }
     }
 
-    /// Whether it is to be tried until its session ends, also while the servers refuse this client. What was sent may be carried out as long as the session lives: were it given up before,
+    /// The session until whose end it is to be tried, also while the servers refuse this client. What was sent may be carried out as long as the session lives: were it given up before,
     /// what is known meanwhile would be changed by it without a word. What was done ahead is answered already.
-    fn lasts(&self) -> bool {
-        self.bound.is_some() && (self.sent || matches!(self.request.operation, Operation::Ahead(_)))
+    fn lasts_with(&self) -> Option<u64> {
+        self.bound.filter(|_| self.sent || matches!(self.request.operation, Operation::Ahead(_)))
     }
 
     /// Sees that the request is one of this session. False: the session has changed meanwhile.
@@ -167,7 +166,7 @@ impl Asking {
                 self.sent = true;
                 return Failed::Again;
             }
-            Trouble::Refused(Refusal::Denied(_)) if self.lasts() => {}
+            Trouble::Refused(Refusal::Denied(_)) if self.lasts_with().is_some() => {}
             Trouble::Refused(Refusal::Denied(why)) => {
                 return Failed::Never(ClientError::Denied(why.clone()));
             }
