@@ -225,6 +225,31 @@ def unlinked(one, two, at):
     os.close(h1)
 
 
+def orphaned(one, two, at):
+    """What its remover wrote and has not synced is read by who has the file open elsewhere."""
+    f1, f2 = os.path.join(one, at), os.path.join(two, at)
+    for turn in range(8):
+        size, moves, closes = (5000 if turn & 1 else 100), turn & 2, turn & 4
+        write(f1, b"1" * size)
+        h1, h2 = os.open(f1, os.O_WRONLY), os.open(f2, os.O_RDWR)
+        assert os.pread(h2, size + 2, 0) == b"1" * size
+        os.pwrite(h1, b"2" * (size + 1), 0)
+        if closes:
+            os.close(h1)
+        if moves:
+            write(f1 + ".new", b"new")
+            os.rename(f1 + ".new", f1)
+        else:
+            os.unlink(f1)
+        if not closes:
+            os.close(h1)
+        assert os.fstat(h2).st_nlink == 0 and os.pread(h2, size + 2, 0) == b"2" * (size + 1), turn
+        os.pwrite(h2, b"3", 0)
+        assert os.pread(h2, 2, 0) == b"32"
+        os.close(h2)
+        assert not moves or read(f2) == b"new"
+
+
 def mapped(one, two, at):
     """What is read through a mapping is what the other wrote before; what was written through one is there after msync."""
     f1, f2 = os.path.join(one, at), os.path.join(two, at)
@@ -341,7 +366,7 @@ def random_steps(seed, steps):
 
 def main():
     failed = passed = 0
-    checks = [names, attributes, contents, appends, counter, locks, unlinked, mapped, crossing, replaced]
+    checks = [names, attributes, contents, appends, counter, locks, unlinked, orphaned, mapped, crossing, replaced]
     wanted = os.environ.get("ONLY")
     works = [
         (f"{check.__name__} {'AB' if one == A else 'BA'}", lambda c=check, o=one, t=two: c(o, t, f"{c.__name__}-{o == A}"))

@@ -11,5 +11,10 @@ manifest "$SCRATCH/one" >"$SCRATCH/before"
 umount_volume "$SCRATCH/one"
 mount_shared one
 manifest "$SCRATCH/one" | diff - "$SCRATCH/before" >&2
+# What is told without waiting, and what has lost its name a moment ago, is counted a moment later.
+is_counted() { [ "$(df --output=iused "$SCRATCH/$1" | tail -n 1)" -eq "$(find "$SCRATCH/$1" -printf '%i\n' | sort -u | wc -l)" ]; }
+for name in one two; do
+  wait_for 60 "df -i to tell how many inodes there are ($(df --output=iused "$SCRATCH/$name" | tail -n 1) now)" is_counted "$name"
+done
 end_cluster one two
 tail -n 1 "$SCRATCH/agree.log"

@@ -32,6 +32,7 @@ PORT=$(free_port)
 "$FOREBAY" pki issue "$PKI" node --client >/dev/null
 "$FOREBAY" pki issue "$OTHER" node --client >/dev/null
 faketime -f '-400d' "$FOREBAY" pki issue "$PKI" expired --client >/dev/null
+faketime -f '-400d' "$FOREBAY" pki issue "$PKI" late --server --ip 127.0.0.1 >/dev/null
 chmod 755 "$PKI"
 mkdir "$SCRATCH/pg"
 cp "$PKI/db.pem" "$SCRATCH/pg/server.pem"
@@ -98,6 +99,17 @@ no_mount shared --token "$SCRATCH/shared.token" --insecure
 says "TLS|protocol"
 no_mount shared --token "$SCRATCH/shared.token"
 says "--tls-ca" "--insecure"
+LATE=("$FOREBAY" meta --engine "dir:$SCRATCH/late" --listen "127.0.0.1:$(free_port)" --tls-ca "$PKI/ca.pem" --tls-cert "$PKI/late.pem" --tls-key "$PKI/late.key")
+refused "" "${LATE[@]}"
+says "late" "expired" "forebay pki issue"
+# It was good when that server was started.
+faketime -f '-400d' "${LATE[@]}" </dev/null >"$SCRATCH/late.log" 2>&1 &
+EXPIRED=$!
+wait_for 60 "a server in another year" grep -q "listening at" "$SCRATCH/late.log"
+refused "" "$FOREBAY" mount "forebay://${LATE[5]}/shared" "$POINT" "${GOOD[@]}"
+says "certificate has expired" "${LATE[5]}"
+kill "$(pgrep -P "$EXPIRED" || echo "$EXPIRED")"
+wait "$EXPIRED" || true
 refused "" "$FOREBAY" volume list --meta "127.0.0.1:$PORT" --tls-ca "$PKI/ca.pem" --tls-cert "$OTHER/node.pem" --tls-key "$OTHER/node.key"
 says "certificate"
 refused "" "$FOREBAY" status --meta "127.0.0.1:$(free_port)" "${TLS[@]}"
@@ -109,9 +121,24 @@ OLD=$!
 wait_for 20 "a server of another release" test -S "$SCRATCH/release"
 refused "" "$FOREBAY" volume list --meta "unix:$SCRATCH/release"
 says "no common version" "7 to 9"
+refused "" "$FOREBAY" mount "forebay://unix:$SCRATCH/release/shared" "$POINT" --insecure
+says "no common version" "7 to 9"
 kill "$OLD"
 timeout 120 python3 "$TESTS/cluster/frames.py" "$SCRATCH/socket" || fail "a frame did what it should not"
 ask volume list >/dev/null
+
+# Who is set up wrongly comes again and again: a line at once, then one a minute that says how often; also when the server ends.
+python3 - "$PORT" <<'PYTHON'
+import socket, sys
+for _ in range(200):
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        while connection.recv(1000):
+            pass
+PYTHON
+# One line; another one where more than a minute lies between.
+cut_off=$(grep -cE '127.0.0.1:[0-9]+: the connection is cut off: the peer does not speak TLS' "$SCRATCH/meta-a.log" || true)
+[ "$cut_off" -ge 1 ] && [ "$cut_off" -le 3 ] || fail "the log has $cut_off lines of 200 connections without TLS"
 
 # A token that is revoked under a mount: whoever uses that is told so, nobody hangs, and another token does.
 mounts shared --token "$SCRATCH/revoked.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
@@ -142,7 +169,25 @@ umount_volume "$POINT"
 mkdir -p "$POINT"
 refused "" faketime -f '+1h' "$FOREBAY" create "$SCRATCH/one" --store s3://bucket/one --endpoint "$AWS_ENDPOINT_URL"
 says "clock"
+# A mount whose clock is wrong, and is set: what the store did not take is kept, and stored then.
+FAKETIME=$(find /usr/lib -name libfaketimeMT.so.1 | head -n 1)
+echo +1h >"$SCRATCH/clock"
+(
+  export LD_PRELOAD=$FAKETIME FAKETIME_TIMESTAMP_FILE=$SCRATCH/clock FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1
+  mounts shared "${GOOD[@]}" --log "$SCRATCH/clock.log" >"$SCRATCH/mount.log" 2>&1
+) || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+head -c 100000 "$FOREBAY" >"$POINT/early"
+! timeout 60 sync "$POINT/early" 2>"$SCRATCH/said" || fail "a store with another clock took it"
+grep -q "Input/output error" "$SCRATCH/said" || { cat "$SCRATCH/said" >&2; fail "another error than that of a store"; }
+[ "$(grep -c "clock" "$SCRATCH/clock.log")" -ge 1 ] || { cat "$SCRATCH/clock.log" >&2; fail "the log does not say that it is the clock"; }
+echo +0 >"$SCRATCH/clock"
+wait_for 60 "the store to take what was kept" sync "$POINT/early"
+umount_volume "$POINT"
+mounts shared "${GOOD[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
+head -c 100000 "$FOREBAY" | cmp - "$POINT/early" || fail "it is not what was written"
+umount_volume "$POINT"
 end_meta
+grep -qE '127.0.0.1, [0-9]{3} times more within a minute: .*does not speak TLS' "$SCRATCH/meta-a.log" || fail "the log does not say how often it was"
 meta faketime -f '+1h'
 mounts second --token "$SCRATCH/second.token" "${TLS[@]}" >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount"; }
 echo time >"$POINT/time"

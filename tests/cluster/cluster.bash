@@ -6,7 +6,22 @@
 VOLUME_NAME=shared
 declare -A META_PID META_PORT
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# Not one that the kernel gives to connections (from 32768 on): one of those is taken before a server that was killed is back on it.
+free_port() {
+  python3 - "${FOREBAY_PORTS:-16000-23999}" <<'PYTHON'
+import random, socket, sys
+first, last = map(int, sys.argv[1].split("-"))
+while True:
+    with socket.socket() as tried:
+        port = random.randint(first, last)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        print(port)
+        break
+PYTHON
+}
 
 # start_meta NAME [ENGINE]: a metadata server on a port of its own; started again, on the same one.
 start_meta() {

@@ -10,14 +10,16 @@ address_of() { # MACHINE
   case $1 in
     meta1) echo "$NETWORK.11" ;; meta2) echo "$NETWORK.12" ;;
     db) echo "$NETWORK.20" ;; s3) echo "$NETWORK.30" ;;
-    node1) echo "$NETWORK.41" ;; node2) echo "$NETWORK.42" ;; node3) echo "$NETWORK.43" ;;
+    proxy1) echo "$NETWORK.51" ;; proxy2) echo "$NETWORK.52" ;; proxy3) echo "$NETWORK.53" ;; proxy4) echo "$NETWORK.54" ;;
+    node1) echo "$NETWORK.41" ;; node2) echo "$NETWORK.42" ;; node3) echo "$NETWORK.43" ;; node4) echo "$NETWORK.44" ;;
     *) fail "there is no machine $1" ;;
   esac
 }
 
+# Which proxies are on the machine of a mount is told by sockets in a directory, which these machines would share.
 # on MACHINE COMMAND..., and run_on MACHINE COMMAND... &, after which $! is the command.
-on() { nsenter --net="/proc/${MACHINE[$1]}/ns/net" "${@:2}"; }
-run_on() { exec nsenter --net="/proc/${MACHINE[$1]}/ns/net" "${@:2}"; }
+on() { nsenter --net="/proc/${MACHINE[$1]}/ns/net" env "FOREBAY_PROXY_DIR=$SCRATCH/here-$1" "${@:2}"; }
+run_on() { exec nsenter --net="/proc/${MACHINE[$1]}/ns/net" env "FOREBAY_PROXY_DIR=$SCRATCH/here-$1" "${@:2}"; }
 
 # hold_machine NAME: a namespace, with a process that does nothing but be in it.
 hold_machine() {
@@ -47,6 +49,13 @@ make_machine() {
 # unplug MACHINE, plug MACHINE: its cable at the switch.
 unplug() { on switch ip link set "$1" down; }
 plug() { on switch ip link set "$1" up; }
+
+# cap_link MACHINE MBIT: what the machine's cable carries, each way; 1 Mbit/s is 125,000 bytes. Another cap takes the place of the former one.
+cap_link() {
+  local of=(root tbf rate "$2mbit" burst 64k latency 40ms)
+  on "$1" tc qdisc replace dev net "${of[@]}"
+  on switch tc qdisc replace dev "$1" "${of[@]}"
+}
 
 # lose A B, deliver A B: what B sends to A is lost on the way, and nobody is told.
 lose() { on "$2" ip route add blackhole "$(address_of "$1")/32"; }

@@ -4,36 +4,12 @@
 # in a line.
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
+. "$TESTS/cluster/proxies.bash"
 FILES=${FILES:-24}
-declare -A PROXY_PID PROXY_AT
-show_proxies() { [ $? -eq 0 ] || { show_logs; tail -n 15 "$SCRATCH"/proxy-*.log >&2 || true; }; }
-trap show_proxies EXIT
 
-export AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_REGION=eu-central-1
-coproc STORE { exec "$FOREBAY" late-store 20; }
-exec {ask_store}>&"${STORE[1]}" {store_says}<&"${STORE[0]}"
-of_store() { local line; echo "$1" >&"$ask_store"; read -r line <&"$store_says"; echo "${line//\"/}"; }
-STORE_AT=$(of_store address)
+late_store 20
 
-ask() { "$FOREBAY" "$@" --meta "$(addresses)"; }
-members() { ask group show fast --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["members"]))'; }
-has_members() { [ "$(members)" = "$1" ]; }
-# read_from MOUNT WHERE: bytes that the mount had from node, group or store.
-read_from() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, sys
-s = json.load(sys.stdin); s = s[0] if isinstance(s, list) else s
-print(s["read_bytes"][sys.argv[1]])' "$2"; }
 
-# start_proxy NAME [OPTION...]
-start_proxy() {
-  local name=$1
-  shift
-  PROXY_AT[$name]=${PROXY_AT[$name]:-127.0.0.1:$(free_port)}
-  "$FOREBAY" proxy --meta "$(addresses)" --group fast --cache-dir "$SCRATCH/proxy-$name" --cache-size 256MiB --listen "${PROXY_AT[$name]}" \
-    --zone "$name" --insecure "$@" </dev/null >>"$SCRATCH/proxy-$name.log" 2>&1 &
-  PROXY_PID[$name]=$!
-}
-end_proxy() { kill -TERM "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" || fail "proxy $1 did not end in order"; }
-kill_proxy() { kill -KILL "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" 2>/dev/null || true; }
 # refused_proxy WORDS OPTION...: a proxy that does not start, and says why in a line.
 refused_proxy() {
   local words=$1 said
@@ -79,10 +55,34 @@ after=$(of_store reads)
 group=$(($(read_from two group) + $(read_from two node)))
 [ "$after" = "$before" ] || [ $(((after - before) * 20)) -lt "$before" ] || fail "the second mount made $((after - before)) requests to the store, the first one $before"
 [ "$group" -ge $((total * 9 / 10)) ] || fail "the second mount had $group of $total bytes from the group"
-used=$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["used_bytes"] > 0 for m in json.load(sys.stdin)["members"]))')
-[ "$used" = 3 ] || fail "$used of three proxies have something cached"
+# What a member has is said with its next renewal.
+all_cache() { [ "$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["used_bytes"] > 0 for m in json.load(sys.stdin)["members"]))')" = 3 ]; }
+wait_for 60 "each of three proxies to have something cached" all_cache
 umount_volume "$SCRATCH/one"
 umount_volume "$SCRATCH/two"
+
+# Brought into the group, and once more for nothing; brought here from there, with few requests to the store.
+mount_shared three --cache-dir "$SCRATCH/cache-three" --cache-size 256MiB
+warm() { timeout 120 "$FOREBAY" warm "$SCRATCH/three" "$@" </dev/null >"$SCRATCH/warm.out" 2>&1 || { cat "$SCRATCH/warm.out" >&2; fail "warm $*"; }; }
+warm --into group
+warm_before=$(of_store reads)
+warm --into group
+grep -q ' 0 B fetched' "$SCRATCH/warm.out" || { cat "$SCRATCH/warm.out" >&2; fail "the group was given what it has"; }
+members_gave() { echo $(($(read_from three group) + $(read_from three node))); }
+[ "$(members_gave)" = 0 ] || fail "what was brought into the group went through the mount"
+warm --into here
+# A member that is late on a busy machine is not waited for; most of it comes from there.
+asked=$(($(of_store reads) - warm_before))
+[ $((asked * 2)) -lt "$before" ] || fail "$asked requests for what the group has, $before before"
+warm_group=$(members_gave)
+[ $((warm_group * 2)) -ge "$total" ] || fail "$warm_group of $total bytes came from the group"
+has_right_bytes three
+[ "$(members_gave)" = "$warm_group" ] || fail "what is here was fetched again"
+umount_volume "$SCRATCH/three"
+mount_shared bare
+! timeout 60 "$FOREBAY" warm "$SCRATCH/bare" --into here </dev/null >"$SCRATCH/warm.out" 2>&1 || fail "a mount without a cache has something brought"
+grep -q 'has no cache on this machine' "$SCRATCH/warm.out" || { cat "$SCRATCH/warm.out" >&2; fail "no word of a cache"; }
+umount_volume "$SCRATCH/bare"
 
 # One is stopped, then goes on; one is killed: nobody sees more than time.
 for harm in STOP KILL; do
@@ -123,6 +123,40 @@ refused_proxy "another group" --group slow --cache-dir "$SCRATCH/proxy-c" --cach
 refused_proxy "in use by another proxy" --group fast --cache-dir "$SCRATCH/proxy-a" --cache-size 256MiB
 cp -a "$SCRATCH/proxy-c" "$SCRATCH/copy"
 refused_proxy "is a copy of the directory" --group fast --cache-dir "$SCRATCH/copy" --cache-size 256MiB
+refused_proxy "1..=1048576" --group fast --cache-dir "$SCRATCH/none" --cache-size 256MiB --weight 0
+refused_proxy "is no zone" --group fast --cache-dir "$SCRATCH/none" --cache-size 256MiB --zone "$(printf 'z%.0s' $(seq 300))"
+refused_proxy "is no zone" --group fast --cache-dir "$SCRATCH/none" --cache-size 256MiB --zone ''
+[ ! -e "$SCRATCH/none" ] || fail "a proxy that was refused has made its directory"
+touch "$SCRATCH/file"
+refused_proxy "cannot make the directory" --group fast --cache-dir "$SCRATCH/file" --cache-size 256MiB
+mkdir "$SCRATCH/read-only"
+mount -t tmpfs -o ro,size=1m none "$SCRATCH/read-only"
+refused_proxy "Read-only file system" --group fast --cache-dir "$SCRATCH/read-only/proxy" --cache-size 256MiB
+umount "$SCRATCH/read-only"
+cp -a "$SCRATCH/proxy-c" "$SCRATCH/damaged" && echo garbage >"$SCRATCH/damaged/forebay-proxy"
+refused_proxy "is damaged" --group fast --cache-dir "$SCRATCH/damaged" --cache-size 256MiB
+# A cache of which bytes are others: they are not served.
+end_proxy b
+python3 - "$SCRATCH/proxy-b/cache" <<'PYTHON'
+import glob, os, random, sys
+source = random.Random(3)
+for name in glob.glob(sys.argv[1] + "/*.chunks"):
+    with open(name, "r+b") as slab:
+        for _ in range(200):
+            slab.seek(source.randrange(os.path.getsize(name)))
+            slab.write(source.randbytes(8))
+PYTHON
+metrics=127.0.0.1:$(free_port)
+start_proxy b --metrics "$metrics"
+wait_for 60 "it joins with a damaged cache" has_members 2
+mount_shared damaged-cache
+has_right_bytes damaged-cache
+python3 - "$metrics" <<'PYTHON' || fail "no damage was found in the cache"
+import re, sys, urllib.request
+said = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{sys.argv[1]}/metrics").read().decode()
+sys.exit(int(re.search(r"^forebay_proxy_corrupt_total\{.*\} (\d+)$", said, re.M)[1]) == 0)
+PYTHON
+umount_volume "$SCRATCH/damaged-cache"
 refused_proxy "too small" --group fast --cache-dir "$SCRATCH/small" --cache-size 1MiB
 
 # With nobody there the store is read.

@@ -8,13 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use forebay_env::FileLock;
 use forebay_types::VolumeId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    CHUNK_BYTES, CacheError, CacheStats, Fetch, MAX_WINDOW, ObjectKey, ReadError,
-    directory::{self, Lock},
+    CHUNK_BYTES, CacheError, CacheStats, Fetch, MAX_WINDOW, ObjectKey, ReadError, directory,
     flight::Flight,
     header::ChunkHeader,
     index::Index,
@@ -68,7 +68,7 @@ pub(crate) struct Shared<F: Fetch> {
     pub counters: Counters,
     pub queue: Queue,
     capacity: u64,
-    _lock: Option<Lock>,
+    _lock: Option<FileLock>,
 }
 
 /// What is kept and what is on its way. A chunk may be in both for a moment, and in neither only if it is nowhere.
@@ -112,7 +112,7 @@ impl<F: Fetch> DiskCache<F> {
     fn start(
         storage: Storage,
         index: Index,
-        lock: Option<Lock>,
+        lock: Option<FileLock>,
         capacity: u64,
         fetch: F,
         options: CacheOptions,
@@ -349,6 +349,8 @@ impl<F: Fetch> Shared<F> {
             evictions: state.index.evictions(),
             chunks: state.index.chunks(),
             used_bytes: state.index.used_bytes(),
+            pinned_bytes: state.index.pinned_bytes(),
+            pinned_max_bytes: u64::from(state.index.pins_max()) * CHUNK_BYTES,
             capacity_bytes: self.capacity,
             in_flight: state.flights.len() as u64,
             prefetch_queued,

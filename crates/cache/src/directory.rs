@@ -12,8 +12,8 @@ use std::{
     path::Path,
 };
 
+use forebay_env::FileLock;
 use forebay_types::VolumeId;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::{CHUNK_BYTES, CacheError};
 
@@ -24,14 +24,8 @@ const MARKER_BYTES: usize = 36;
 const MAGIC: [u8; 8] = *b"FBCACHE\0";
 const VERSION: u32 = 1;
 
-/// The lock on a directory, held until dropped.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: File,
-}
-
 /// Makes `dir` the cache of `volume`, or finds that it is, and locks it.
-pub(crate) fn claim(dir: &Path, volume: VolumeId) -> Result<Lock, CacheError> {
+pub(crate) fn claim(dir: &Path, volume: VolumeId) -> Result<FileLock, CacheError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("make", dir))?;
     if !exists(&dir.join(MARKER))? {
         refuse_foreign(dir)?;
@@ -63,16 +57,13 @@ fn refuse_foreign(dir: &Path) -> Result<(), CacheError> {
     Ok(())
 }
 
-fn lock(dir: &Path) -> Result<Lock, CacheError> {
+fn lock(dir: &Path) -> Result<FileLock, CacheError> {
     let path = dir.join(LOCK);
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(io_error("open", &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Lock { _file: file }),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(CacheError::InUse { dir: dir.to_owned() }),
-        Err(errno) => Err(CacheError::Io { action: "lock", path, source: errno.into() }),
-    }
+    let lock = FileLock::take(file).map_err(io_error("lock", &path))?;
+    lock.ok_or_else(|| CacheError::InUse { dir: dir.to_owned() })
 }
 
 fn check_marker(dir: &Path, bytes: &[u8], volume: VolumeId) -> Result<(), CacheError> {

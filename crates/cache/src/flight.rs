@@ -25,6 +25,9 @@ pub(crate) struct Flight<E> {
     joined: AtomicBool,
     outcome: Mutex<Option<Result<Bytes, ReadError<E>>>>,
     landed: Condvar,
+    /// What it brought is kept, or is not going to be.
+    over: Mutex<bool>,
+    ended: Condvar,
 }
 
 impl<E: Clone> Flight<E> {
@@ -35,7 +38,8 @@ impl<E: Clone> Flight<E> {
         ahead: bool,
     ) -> Arc<Flight<E>> {
         let (joined, outcome, landed) = (AtomicBool::new(false), Mutex::new(None), Condvar::new());
-        Arc::new(Flight { object, chunks, bytes, shared, ahead, joined, outcome, landed })
+        let (over, ended) = (Mutex::new(false), Condvar::new());
+        Arc::new(Flight { object, chunks, bytes, shared, ahead, joined, outcome, landed, over, ended })
     }
 
     /// Whether it brings these bytes.
@@ -56,6 +60,20 @@ impl<E: Clone> Flight<E> {
     pub(crate) fn land(&self, outcome: Result<Bytes, ReadError<E>>) {
         self.outcome.lock().get_or_insert(outcome);
         self.landed.notify_all();
+    }
+
+    /// Says that what it brought is kept, or is not going to be.
+    pub(crate) fn end(&self) {
+        *self.over.lock() = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits until that is so: a little longer than for the outcome. Not for the thread that has to bring it.
+    pub(crate) fn wait_end(&self) {
+        let mut over = self.over.lock();
+        while !*over {
+            self.ended.wait(&mut over);
+        }
     }
 
     /// Waits for the outcome. Not for the thread that has to bring it.

@@ -12,8 +12,13 @@
 //! so does one in sixteen when its oldest chunk was not used for as long as it takes to fill the cache sixteen times over, as otherwise what nobody
 //! reads any more would never make way for what is read at intervals that no ghost lasts for.
 //!
+//! What is pinned is in a third queue, of which nothing leaves: the other two share the slots that it does not have.
+//!
 //! Time is the number of uses and new chunks; one that was fetched ahead of its reader counts once. Uses of a chunk within a short time are one use: small files that lie in one chunk are read one after
 //! the other.
+
+mod pins;
+mod recovery;
 
 use forebay_types::{Epoch, ObjectId};
 
@@ -24,6 +29,8 @@ use crate::{
     queue::{Ghosts, NONE, Place, Queue},
     table::Table,
 };
+
+pub(crate) use pins::Pin;
 
 /// A chunk of the main queue that was not used while the cache could have been filled so many times makes way for a new one.
 const STALE_FILLS: u32 = 16;
@@ -49,6 +56,8 @@ pub(crate) struct Slot {
     used: bool,
     /// Fetched ahead of any reader: the first use is the one it was fetched for.
     ahead: bool,
+    /// Of a pinned one: by whom it was wanted last.
+    mark: u8,
 }
 
 impl Slot {
@@ -69,6 +78,7 @@ const FREE: Slot = Slot {
     place: Place::Nowhere,
     used: false,
     ahead: false,
+    mark: 0,
 };
 
 /// Where a chunk was found.
@@ -99,12 +109,15 @@ pub(crate) struct Index {
     table: Table,
     small: Queue,
     main: Queue,
+    /// Those marked last first.
+    pinned: Queue,
     ghosts: Ghosts,
     /// Time: uses and new chunks so far. It may wrap around.
     clock: u32,
     /// No published chunk has a higher index.
     highest: u32,
     used_bytes: u64,
+    pinned_bytes: u64,
     evictions: u64,
 }
 
@@ -117,10 +130,12 @@ impl Index {
             table: Table::new(limit),
             small: Queue::new(),
             main: Queue::new(),
+            pinned: Queue::new(),
             ghosts: Ghosts::new(limit),
             clock: 0,
             highest: 0,
             used_bytes: 0,
+            pinned_bytes: 0,
             evictions: 0,
         }
     }
@@ -134,21 +149,26 @@ impl Index {
     }
 
     pub(crate) fn chunks(&self) -> u64 {
-        u64::from(self.small.len() + self.main.len())
+        u64::from(self.small.len() + self.main.len() + self.pinned.len())
     }
 
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
+    /// Slots of which chunks leave for others.
+    fn shared(&self) -> u32 {
+        self.limit.saturating_sub(self.pinned.len())
+    }
+
     /// Slots that the small queue aims at.
     pub(crate) fn small_target(&self) -> u32 {
-        (self.limit / 10).max(1)
+        (self.shared() / 10).max(1)
     }
 
     /// Slots that the main queue has for certain; the small one takes one more than it aims at.
     fn main_target(&self) -> u32 {
-        self.limit.saturating_sub(self.small_target() + 1)
+        self.shared().saturating_sub(self.small_target() + 1)
     }
 
     fn tick(&mut self) -> u32 {
@@ -232,7 +252,7 @@ impl Index {
             return if self.main_target() > 0 { Place::Main } else { Place::Small };
         };
         let waits = self.age(self.slots[oldest as usize].stamp);
-        let stale = waits / STALE_FILLS > self.limit && self.chooses();
+        let stale = waits / STALE_FILLS > self.shared() && self.chooses();
         if stale || ghost.is_some_and(|stamp| self.age(stamp) < waits) { Place::Main } else { Place::Small }
     }
 
@@ -241,24 +261,40 @@ impl Index {
         match place {
             Place::Small => self.small.push(&mut self.slots, slot),
             Place::Main => self.main.push(&mut self.slots, slot),
+            Place::Pinned => {
+                self.pinned.push(&mut self.slots, slot);
+                self.pinned_bytes += u64::from(self.slots[slot as usize].len);
+            }
             Place::Nowhere => {}
         }
     }
 
-    /// From published to reserved.
-    fn withdraw(&mut self, slot: u32) {
+    /// Takes a slot out of the queue that it is in; false where it is in none.
+    fn dequeue(&mut self, slot: u32) -> bool {
         let Slot { place, len, .. } = self.slots[slot as usize];
         match place {
             Place::Small => self.small.unlink(&mut self.slots, slot),
             Place::Main => self.main.unlink(&mut self.slots, slot),
-            Place::Nowhere => return,
+            Place::Pinned => {
+                self.pinned.unlink(&mut self.slots, slot);
+                self.pinned_bytes -= u64::from(len);
+            }
+            Place::Nowhere => return false,
+        }
+        self.slots[slot as usize].place = Place::Nowhere;
+        true
+    }
+
+    /// From published to reserved.
+    fn withdraw(&mut self, slot: u32) {
+        if !self.dequeue(slot) {
+            return;
         }
         let hash = self.slots[slot as usize].key().hash64();
         self.table.remove(hash, slot, |other| self.slots[other as usize].key().hash64());
         let entry = &mut self.slots[slot as usize];
         entry.version = entry.version.wrapping_add(1);
-        entry.place = Place::Nowhere;
-        self.used_bytes -= u64::from(len);
+        self.used_bytes -= u64::from(entry.len);
     }
 
     /// From reserved to free.
@@ -311,25 +347,6 @@ impl Index {
         self.used_bytes += u64::from(len);
         self.table.insert(key.hash64(), slot);
         self.enqueue(slot, place);
-    }
-
-    /// Takes up what slot `slot` held when the cache was closed. For an index on which nothing else was done yet.
-    /// What was cached longer than this run lasts has shown its worth: it goes to the main queue.
-    pub(crate) fn recover(&mut self, slot: u32, key: ChunkKey, len: u32, present: Grains) {
-        if slot >= self.limit || self.find(key).is_some() {
-            return;
-        }
-        if slot as usize >= self.slots.len() {
-            self.slots.resize(slot as usize + 1, FREE);
-        }
-        let taken = Taken { slot, place: Place::Main, stamp: 0, used: false, ahead: false };
-        self.publish_in(taken, key, (len, present));
-    }
-
-    /// To be called once after the last `recover`: lists the free slots.
-    pub(crate) fn recovered(&mut self) {
-        let unused = |slot: &u32| self.slots[*slot as usize].place == Place::Nowhere;
-        self.free = (0..self.slots.len() as u32).rev().filter(unused).collect();
     }
 
     /// Takes a chunk out; its slot is then reserved, and to be released.

@@ -24,6 +24,7 @@ mod index;
 mod key;
 mod memory;
 mod peek;
+mod pin;
 mod prefetch;
 mod queue;
 mod read;
@@ -34,10 +35,13 @@ mod storage;
 mod table;
 #[cfg(test)]
 mod traces;
+mod warm;
 
 pub use cache::{CacheOptions, DiskCache, Hint};
 pub use error::{CacheError, ReadError};
 pub use fetch::Fetch;
 pub use key::{CHUNK_BYTES, ObjectKey};
+pub use pin::Pinned;
 pub use read_ahead::{Advice, MAX_WINDOW, MIN_WINDOW, Pattern, ReadAhead};
 pub use stats::CacheStats;
+pub use warm::Warmed;

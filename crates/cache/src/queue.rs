@@ -12,6 +12,8 @@ pub(crate) enum Place {
     Nowhere,
     Small,
     Main,
+    /// Of which nothing leaves for room.
+    Pinned,
 }
 
 /// A queue that is linked through the slots, so that a slot in the middle can leave.

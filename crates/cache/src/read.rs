@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Largest request of a reader, in chunks: 8 MiB.
-const REQUEST_CHUNKS: u32 = (8 << 20) / CHUNK_BYTES as u32;
+pub(crate) const REQUEST_CHUNKS: u32 = (8 << 20) / CHUNK_BYTES as u32;
 /// Requests that one read makes at the same time.
 const PARALLEL: usize = 8;
 /// Times that a read looks into the cache for a chunk that cannot be read back from it, before it fetches past the cache.
@@ -234,7 +234,7 @@ impl<F: Fetch> Shared<F> {
     }
 
     /// Makes the flights, several at a time.
-    fn fly_all(&self, flights: &[Arc<Flight<F::Error>>]) {
+    pub(crate) fn fly_all(&self, flights: &[Arc<Flight<F::Error>>]) {
         let next = AtomicUsize::new(0);
         let fly_some = || {
             while let Some(flight) = flights.get(next.fetch_add(1, Relaxed)) {
@@ -320,6 +320,7 @@ impl<F: Fetch> Drop for Landing<'_, F> {
     fn drop(&mut self) {
         self.deregister();
         self.flight.land(Err(ReadError::Abandoned { object: self.flight.object.key }));
+        self.flight.end();
     }
 }
 

@@ -21,6 +21,10 @@ pub struct CacheStats {
     pub chunks: u64,
     /// Bytes of payload kept now; never above `capacity_bytes`.
     pub used_bytes: u64,
+    /// Bytes of payload that are pinned; never above `pinned_max_bytes`.
+    pub pinned_bytes: u64,
+    /// The bound of that: half of the chunks, in bytes.
+    pub pinned_max_bytes: u64,
     /// The bound given at opening.
     pub capacity_bytes: u64,
     /// Chunks being fetched now.

@@ -5,7 +5,9 @@ mod dev;
 mod group;
 mod meta;
 mod pki;
+mod policy;
 mod proxy;
+mod warm;
 
 use std::{
     net::SocketAddr,
@@ -26,7 +28,8 @@ use crate::{shared::SharedUrl, size::ByteSize};
 pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
 pub use dev::{DevArgs, DevClusterArgs, DevCommand};
 pub use group::{
-    GroupArgs, GroupCommand, GroupCreateArgs, GroupListArgs, GroupMemberArgs, GroupSetArgs, GroupShowArgs,
+    GroupArgs, GroupCommand, GroupCreateArgs, GroupListArgs, GroupLostArgs, GroupMemberArgs, GroupRemoveArgs,
+    GroupSetArgs, GroupShowArgs,
 };
 pub use meta::{
     MetaArgs, MetaCommand, MetaServerArgs, MetaStatusArgs, ServersArgs, TlsArgs, TokenArgs, TokenCommand,
@@ -34,7 +37,11 @@ pub use meta::{
     VolumeDeleteArgs, VolumeListArgs, VolumeMigrateArgs, VolumeSetArgs, VolumeShowArgs,
 };
 pub use pki::{PkiArgs, PkiCommand, PkiInitArgs, PkiIssueArgs};
+pub use policy::{
+    PolicyArgs, PolicyCommand, PolicyServersArgs, PolicySetArgs, PolicyShowArgs, PolicyUnsetArgs,
+};
 pub use proxy::ProxyArgs;
+pub use warm::{WarmArgs, WarmPlace};
 
 /// A POSIX file system on a directory or a bucket.
 #[derive(Debug, Parser)]
@@ -69,6 +76,10 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Give space back: move live data out of mostly empty objects and delete what nothing refers to
     Gc(GcArgs),
+    /// Bring files of a mounted volume near: into its group's proxies, and into this machine's cache
+    Warm(WarmArgs),
+    /// Say what fsync waits for in a directory of a mounted shared volume, or of a file
+    Policy(PolicyArgs),
     /// Measure a mounted directory, of whatever file system
     Bench(BenchArgs),
     /// Run a metadata server, for volumes that many machines share
@@ -160,7 +171,7 @@ pub struct CreateArgs {
     override_usage = "forebay mount [OPTIONS] <VOLUME> <MOUNTPOINT>\n       forebay mount [OPTIONS] forebay://<HOST>/<NAME> <MOUNTPOINT>\n       forebay mount --takeover [-f] [VOLUME] <MOUNTPOINT>",
     after_help = "Options of -o: ro, rw, relatime (default), noatime, strictatime, nosuid, nodev, noexec, noacl, allow_other, \
 default_permissions (always on), transport=auto|io_uring|dev_fuse (auto: io_uring where root has turned it on; io_uring: the same, with a warning in the log \
-where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_min=SIZE (the smallest file that the kernel reads by itself; 1MiB), passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
+where it is not; dev_fuse: never), attr_timeout=SECONDS and entry_timeout=SECONDS (how long the kernel keeps attributes and names; for good by default), cache_dir=DIR, cache_size=SIZE, passthrough_size=SIZE, passthrough_min=SIZE (the smallest file that the kernel reads by itself; 1MiB), passthrough_dir=DIR (of a shared volume: where such files are assembled; by default in cache_dir), passthrough_plaintext, metrics=ADDR, log=FILE. Those of mount(8) and systemd \
 that a file system does not see (_netdev, noauto, nofail, user, x-...) are passed over.
 
 Of a shared volume also: hard (default: what needs the servers waits until they answer), soft and timeout=SECONDS (it fails then; 60), local_locks (locks are seen \
@@ -196,8 +207,8 @@ pub struct MountArgs {
     /// What the cache may take on disk, at least 16MiB [default: 10GiB]
     #[arg(long, value_name = "SIZE")]
     pub cache_size: Option<ByteSize>,
-    /// What large files that are read again may take on disk, so that the kernel reads them by itself; 0: none [default: with -o ro a
-    /// quarter of --cache-size, otherwise 0]
+    /// What large files that are read again may take on disk, so that the kernel reads them by itself; 0: none [default: with -o ro, or of a
+    /// shared volume with a cache, a quarter of --cache-size, otherwise 0]. Of a shared volume those of immutable trees
     #[arg(long, value_name = "SIZE")]
     pub passthrough_size: Option<ByteSize>,
     /// Allow that for an encrypted volume: plain text of such files is on the cache's disk while the mount lasts

@@ -37,6 +37,8 @@ pub struct MountFlags {
     pub passthrough_size: Option<ByteSize>,
     /// `passthrough_min=`.
     pub passthrough_min: Option<ByteSize>,
+    /// `passthrough_dir=`.
+    pub passthrough_dir: Option<PathBuf>,
     /// `passthrough_plaintext`.
     pub passthrough_plaintext: bool,
     /// `metrics=`.
@@ -202,14 +204,15 @@ impl MountFlags {
             ("token", Some(file)) => self.token = Some(absolute(name, file)?),
             ("insecure", None) => self.insecure = true,
             ("passthrough_plaintext", None) => self.passthrough_plaintext = true,
+            ("passthrough_dir", Some(dir)) => self.passthrough_dir = Some(absolute(name, dir)?),
             ("passthrough_size", Some(size)) => self.passthrough_size = Some(value_of(name, size)?),
             ("passthrough_min", Some(size)) => self.passthrough_min = Some(value_of(name, size)?),
             ("cache_size", Some(size)) => self.cache_size = Some(value_of(name, size)?),
             ("metrics", Some(addr)) => self.metrics = Some(value_of(name, addr)?),
             (
                 "attr_timeout" | "entry_timeout" | "transport" | "cache_dir" | "log" | "cache_size"
-                | "passthrough_size" | "passthrough_min" | "metrics" | "timeout" | "tls_ca" | "tls_cert"
-                | "tls_key" | "token",
+                | "passthrough_size" | "passthrough_min" | "passthrough_dir" | "metrics" | "timeout"
+                | "tls_ca" | "tls_cert" | "tls_key" | "token",
                 None,
             ) => {
                 return Err(format!("mount option '{name}' needs a value: {name}=..."));

@@ -47,6 +47,16 @@ pub fn on(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(anything_on(&resolve(path)?)?.and_then(Mounted::of))
 }
 
+/// All mounts of the file system with this device number, as `stat` gives it, if it is a volume: the mount itself, and those that show it or a part of it again.
+///
+/// # Errors
+/// As for [`all`].
+pub(crate) fn of_device(device: u64) -> io::Result<Vec<Mounted>> {
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let same = mount_table()?.into_iter().filter(|mounted| mounted.device == device);
+    Ok(same.filter_map(Mounted::of).collect())
+}
+
 /// Where the volume is mounted.
 ///
 /// # Errors

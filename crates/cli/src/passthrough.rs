@@ -33,6 +33,10 @@ pub(crate) struct Wish {
 impl Passthrough {
     /// What of a wish is possible, for a process that `may` register files with the kernel or not.
     pub(crate) fn new(wish: &Wish, config: &VolumeConfig, may: bool) -> Result<Passthrough, CliError> {
+        Passthrough::chosen(wish, config.encryption != Encryption::None, may)
+    }
+
+    fn chosen(wish: &Wish, encrypted: bool, may: bool) -> Result<Passthrough, CliError> {
         let size = match wish.size {
             Some(ByteSize(size)) if size > 0 && size < wish.min.0 => {
                 let least = human(wish.min.0);
@@ -47,11 +51,27 @@ impl Passthrough {
         Ok(match size {
             0 => off("as asked"),
             _ if !may => off("it needs root's CAP_SYS_ADMIN"),
-            _ if config.encryption != Encryption::None && !wish.plaintext => {
+            _ if encrypted && !wish.plaintext => {
                 off("the volume is encrypted; --passthrough-plaintext allows plain text on the cache's disk")
             }
             size => Passthrough::UpTo(size),
         })
+    }
+
+    /// What of a wish is possible on a shared volume, of which those files are handed over that are final: then nothing can go wrong but speed. `place`: whether there is a directory for them.
+    pub(crate) fn of_shared(wish: &Wish, place: bool, may: bool) -> Result<Passthrough, CliError> {
+        match wish.size {
+            None if !place => {
+                return Ok(off("there is no place for its files: --cache-dir, or -o passthrough_dir=DIR"));
+            }
+            Some(size) if size.0 > 0 && !place => {
+                let message = "--passthrough-size of a shared volume needs a place for its files: --cache-dir, or -o passthrough_dir=DIR";
+                return Err(CliError::Usage(message.to_owned()));
+            }
+            _ => {}
+        }
+        let wish = Wish { size: wish.size.or(Some(ByteSize(wish.cache_size.0 / SHARE_READ_ONLY))), ..*wish };
+        Passthrough::chosen(&wish, false, may)
     }
 
     /// Bytes that assembled files may take; 0: there are to be none.
@@ -74,8 +94,7 @@ impl Passthrough {
 
     /// As part of a status.
     pub(crate) fn status(&self, fs: &VolumeFs) -> Value {
-        let assembled = fs.volume().and_then(|volume| volume.assembled_status());
-        let Some((through, assembled)) = fs.passthrough().zip(assembled) else {
+        let Some((through, assembled)) = fs.passthrough().zip(fs.assembled()) else {
             let why = match self {
                 Passthrough::Off(why) => why.as_str(),
                 Passthrough::UpTo(_) => "the volume assembles no files",
@@ -162,6 +181,37 @@ mod tests {
             (Some(1000), true, plain, true, "1.00 MiB"),
         ] {
             let said = chosen(size, read_only, encryption, may);
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn of_a_shared_volume_it_is_on_where_there_is_a_place() {
+        let chosen = |size: Option<u64>, place, may| {
+            let wish = Wish {
+                size: size.map(ByteSize),
+                min: ByteSize(ASSEMBLED_MIN),
+                plaintext: false,
+                read_only: false,
+                cache_size: ByteSize(8 << 30),
+            };
+            match Passthrough::of_shared(&wish, place, may) {
+                Ok(Passthrough::UpTo(size)) => size.to_string(),
+                Ok(Passthrough::Off(why)) => why,
+                Err(error) => error.to_string(),
+            }
+        };
+        assert_eq!(chosen(None, true, true), (2_u64 << 30).to_string());
+        assert_eq!(chosen(Some(5 << 20), true, true), (5 << 20).to_string());
+        for (size, place, may, word) in [
+            (None, false, true, "there is no place"),
+            (Some(5 << 20), false, true, "needs a place"),
+            (Some(0), false, true, "as asked"),
+            (Some(0), true, true, "as asked"),
+            (None, true, false, "CAP_SYS_ADMIN"),
+            (Some(1000), true, true, "1.00 MiB"),
+        ] {
+            let said = chosen(size, place, may);
             assert!(said.contains(word), "{said}");
         }
     }

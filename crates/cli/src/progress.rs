@@ -155,3 +155,111 @@ impl Drop for StepBar {
         }
     }
 }
+
+/// How far it is that files are brought near.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct WarmState {
+    pub(crate) files: u64,
+    pub(crate) files_found: u64,
+    /// Bytes of files, holes with them.
+    pub(crate) seen_bytes: u64,
+    pub(crate) bytes_found: u64,
+    pub(crate) fetched_bytes: u64,
+    /// There are no more files than were found.
+    pub(crate) all_found: bool,
+}
+
+impl WarmState {
+    /// In words: files, bytes, how fast they come, and how long the rest takes where all is found.
+    fn words(&self, since: Duration) -> String {
+        let seconds = since.as_secs_f64().max(0.001);
+        let rate = (self.fetched_bytes as f64 / seconds) as u64;
+        let more = if self.all_found { "" } else { "+" };
+        let left = self.bytes_found.saturating_sub(self.seen_bytes);
+        let time = if self.all_found && self.seen_bytes > 0 {
+            let seconds = (left as f64 * seconds / self.seen_bytes as f64) as u64;
+            format!(", {}:{:02} left", seconds / 60, seconds % 60)
+        } else {
+            String::new()
+        };
+        format!(
+            "{}/{}{more} files, {}/{}{more}, {} fetched, {}/s{time}",
+            self.files,
+            self.files_found,
+            human(self.seen_bytes),
+            human(self.bytes_found),
+            human(self.fetched_bytes),
+            human(rate)
+        )
+    }
+}
+
+/// How that goes on, on standard error: a bar on a terminal, else a line now and then.
+#[derive(Debug)]
+pub(crate) struct WarmBar {
+    began: Instant,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+    terminal: bool,
+}
+
+impl WarmBar {
+    pub(crate) fn new() -> WarmBar {
+        let now = Instant::now();
+        WarmBar { began: now, bar: None, last_line: now, terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// So far it is.
+    pub(crate) fn at(&mut self, state: &WarmState) {
+        if self.began.elapsed() < PATIENCE {
+            return;
+        }
+        if !self.terminal {
+            if self.last_line.elapsed() >= LINE_EVERY {
+                self.last_line = Instant::now();
+                crate::output::note(&state.words(self.began.elapsed()));
+            }
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        bar.set_length(state.bytes_found.max(1));
+        bar.set_position(state.seen_bytes);
+        bar.set_message(state.words(self.began.elapsed()));
+    }
+}
+
+impl Drop for WarmBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_said_once_all_is_found() {
+        let state = WarmState {
+            files: 3,
+            files_found: 12,
+            seen_bytes: 1 << 30,
+            bytes_found: 4 << 30,
+            fetched_bytes: 512 << 20,
+            all_found: false,
+        };
+        let words = |all_found| WarmState { all_found, ..state }.words(Duration::from_secs(64));
+        assert_eq!(words(false), "3/12+ files, 1.00 GiB/4.00 GiB+, 512 MiB fetched, 8.00 MiB/s");
+        assert_eq!(words(true), "3/12 files, 1.00 GiB/4.00 GiB, 512 MiB fetched, 8.00 MiB/s, 3:12 left");
+        assert!(WarmState::default().words(Duration::ZERO).starts_with("0/0+ files"));
+    }
+}

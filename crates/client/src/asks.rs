@@ -1,7 +1,7 @@
 use forebay_cluster::Lease;
 use forebay_protocol::{Operation, Response};
 
-use crate::error::ClientError;
+use crate::{error::ClientError, link::Patience};
 
 /// Whom the contents ask: the owner, through the link.
 pub trait Asks: Send + Sync {
@@ -22,10 +22,16 @@ pub trait Asks: Send + Sync {
         }
     }
 
+    /// How long the calling thread waits for what it asks for, and for what somebody else asks for on its behalf: from now on, as the mount's options say, and no longer
+    /// than the thread lives that it serves.
+    fn patience(&self) -> Patience<'static> {
+        Patience::FOREVER
+    }
+
     /// Which session is the present one, counted from 1: what was kept back or numbered in an earlier one must not be told in it.
     fn session(&self) -> u64;
 
-    /// As [`Asks::ask`], in this session and in no later one.
+    /// As [`Asks::ask`], in this session and in no later one, and until it ends.
     ///
     /// # Errors
     /// As there; [`ClientError::SessionEnded`] where that session is over.
@@ -35,4 +41,18 @@ pub trait Asks: Send + Sync {
         operation: Operation,
         wish: Option<Lease>,
     ) -> Result<Response, ClientError>;
+
+    /// As [`Asks::ask_in`], as long as `patience` lasts.
+    ///
+    /// # Errors
+    /// As there; those of patience.
+    fn ask_within(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        _patience: &Patience<'_>,
+    ) -> Result<Response, ClientError> {
+        self.ask_in(session, operation, wish)
+    }
 }

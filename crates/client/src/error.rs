@@ -1,6 +1,20 @@
 use std::time::Duration;
 
 use forebay_protocol::Failure;
+use forebay_types::Ino;
+
+/// What of a file is lost for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostBytes {
+    /// The file.
+    pub ino: Ino,
+    /// The first byte that is lost.
+    pub from: u64,
+    /// Behind the last one.
+    pub to: u64,
+    /// How many are: not all between the two need be.
+    pub bytes: u64,
+}
 
 /// Why a shared volume did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,6 +43,9 @@ pub enum ClientError {
     /// Bytes could not be stored or had.
     #[error("{0}")]
     Store(String),
+    /// They were acknowledged by members of the volume's group, and these were all given up.
+    #[error("{} bytes of inode {} between {} and {} are lost for good", .0.bytes, .0.ino, .0.from, .0.to)]
+    Lost(LostBytes),
     /// The client is being closed.
     #[error("the volume is being unmounted")]
     Closed,

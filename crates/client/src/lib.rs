@@ -17,11 +17,12 @@ mod volume;
 
 pub use asks::Asks;
 pub use data::{
-    Appended, Contents, ContentsOptions, ContentsStats, MemberFailed, Members, Room, StoreCache, WriteGroup,
+    Appended, Contents, ContentsOptions, ContentsStats, MemberFailed, Members, Room, StoreCache, TellsLoss,
+    WarmInto, WriteGroup,
 };
-pub use error::ClientError;
+pub use error::{ClientError, LostBytes};
 pub use group::{GroupStore, ReadFrom, Reader, VolumeGroup};
 pub use link::{Answered, Events, Link, LinkConfig, Patience};
 pub use ticks::{SystemTicks, Ticks};
 pub use transport::{Listener, RpcTransport, Transport, Trouble};
-pub use volume::{ConnectOptions, Settings, SharedVolume};
+pub use volume::{ConnectOptions, Nearby, Settings, SharedVolume};

@@ -76,6 +76,8 @@ impl SourceError {
             SourceError::NotFound { segment, .. }
             | SourceError::Corrupt { segment, .. }
             | SourceError::Unavailable { segment, .. }
+            | SourceError::NotStored { segment, .. }
+            | SourceError::Lost { segment }
             | SourceError::Io { segment, .. } => *segment,
         }
     }
@@ -109,6 +111,20 @@ pub enum SourceError {
         segment: SegmentId,
         /// Why, and what to look at.
         detail: String,
+    },
+    /// It has not reached the store, as far as was known, and who has it does not give it now. It may have reached it since: where it is, is to be asked again.
+    #[error("segment {segment} cannot be reached now: {detail}")]
+    NotStored {
+        /// Which one.
+        segment: SegmentId,
+        /// Who has it, and why none gives it.
+        detail: String,
+    },
+    /// Nobody has it any more, and nobody ever will: who had it was given up. Asking again is of no use.
+    #[error("segment {segment} is lost for good: all members of the group that had it were given up")]
+    Lost {
+        /// Which one.
+        segment: SegmentId,
     },
     /// The local disk refused.
     #[error("cannot read segment {segment}: {source}")]

@@ -1,5 +1,6 @@
 //! What the operating system gives, in the form in which Forebay relies on it: files whose bytes are on stable storage, a
-//! clock, random bits, memory that is used again, direct I/O, and rounds in which one syncs for all who wait.
+//! clock, random bits, memory that is used again, direct I/O, locks
+//! on files, and rounds in which one syncs for all who wait.
 //!
 //! Guarantees: after a function of [`durable`] returned `Ok`, what its documentation names survives a power cut. Each of them names its
 //! *point*, so that a test can take one away and show that the crash tests notice.
@@ -8,10 +9,12 @@ pub mod buffers;
 mod clock;
 pub mod direct;
 pub mod durable;
+mod file_lock;
 pub mod rounds;
 pub mod threads;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use file_lock::FileLock;
 
 /// Fills an array with random bits of the operating system.
 ///

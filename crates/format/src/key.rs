@@ -4,7 +4,7 @@
 //! big-endian. `~generation` is the bitwise inverse, so that of one thing's versions the newest sorts first. Names end with a NUL (they have
 //! none inside), so that names sort as byte strings and the versions of one name are neighbours.
 
-use forebay_types::{Generation, Ino, SegmentId, SubvolumeId};
+use forebay_types::{Generation, Ino, PolicyId, SegmentId, SubvolumeId};
 
 use crate::{Decoder, FormatError};
 
@@ -34,6 +34,7 @@ const NUMBERS: u8 = b'u';
 const OPEN: u8 = b'l';
 const LOCKS: u8 = b'k';
 const SET: u8 = b'g';
+const POLICY: u8 = b'y';
 
 /// A decoded key. Each names one row; where the row has versions, the generation is in [`VersionedKey`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -70,6 +71,8 @@ pub enum Key {
     Locks(u128, SubvolumeId, Ino),
     /// Who has a segment that the store may not have.
     Set(SegmentId),
+    /// What goes by a number that directories and files have.
+    Policy(PolicyId),
 }
 
 /// What a versioned row is about.
@@ -249,6 +252,12 @@ pub fn sets() -> Vec<u8> {
     volume(SET)
 }
 
+/// What the keys of all policies begin with.
+#[must_use]
+pub fn policies() -> Vec<u8> {
+    volume(POLICY)
+}
+
 fn of_session(tag: u8, session: Option<u128>) -> Vec<u8> {
     let mut key = volume(tag);
     key.extend(session.iter().flat_map(|session| session.to_be_bytes()));
@@ -301,6 +310,7 @@ impl Key {
             Key::Open(session, subvolume, ino) => on_inode(OPEN, *session, *subvolume, *ino),
             Key::Locks(session, subvolume, ino) => on_inode(LOCKS, *session, *subvolume, *ino),
             Key::Set(id) => extend(volume(SET), &[&id.0.to_be_bytes()]),
+            Key::Policy(id) => extend(volume(POLICY), &[&id.0.to_be_bytes()]),
         }
     }
 
@@ -357,6 +367,7 @@ fn global(tag: u8, from: &mut Decoder<'_>) -> Result<Key, FormatError> {
         OPEN => Key::Open(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
         LOCKS => Key::Locks(be128(from)?, SubvolumeId(be32(from)?), Ino(be64(from)?)),
         SET => Key::Set(SegmentId(be64(from)?)),
+        POLICY => Key::Policy(PolicyId(be64(from)?)),
         other => return Err(FormatError::invalid("a key", format!("no volume row has tag {other}"))),
     })
 }

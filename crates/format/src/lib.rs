@@ -11,6 +11,7 @@ pub mod footer;
 pub mod key;
 pub mod member_log;
 pub mod moving_row;
+pub mod policy_row;
 pub mod record;
 pub mod row;
 pub mod run;

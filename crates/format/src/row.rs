@@ -1,8 +1,8 @@
 //! Values of metadata rows. Each begins with a byte that tells its version.
 
 use forebay_types::{
-    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
-    limits::INLINE_MAX,
+    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, PolicyId, SegmentId, Sequence, SubvolumeId,
+    Timespec, limits::INLINE_MAX,
 };
 
 use crate::{Decoder, Encoder, FormatError};
@@ -162,6 +162,8 @@ pub struct InodeRow {
     pub has_cuts: bool,
     /// How machines agree on its contents; of a directory: on those of what is made in it.
     pub coherence: Coherence,
+    /// The policy by which it goes; of a directory: by which what is made in it goes, too.
+    pub policy: PolicyId,
     /// Where its data is.
     pub layout: Layout,
 }
@@ -185,22 +187,30 @@ impl Row for InodeRow {
             Layout::Single(..) => 2,
             Layout::Extents => 3,
         };
-        // Version 1 has no mode, and is what most inodes need.
+        // Version 1 has neither a mode nor a policy, and is what most inodes need; version 2 has no policy.
         let coherence: u8 = match self.coherence {
             Coherence::Coherent => 0,
             Coherence::CloseToOpen => 1,
             Coherence::Immutable => 2,
             Coherence::Sealed => 3,
         };
-        to.u8(if coherence == 0 { 1 } else { 2 });
+        let version = match (self.policy, coherence) {
+            (PolicyId::NONE, 0) => 1,
+            (PolicyId::NONE, _) => 2,
+            _ => 3,
+        };
+        to.u8(version);
         to.u8(same(self.ctime == self.mtime, Self::SAME_CTIME)
             | same(self.atime == self.mtime, Self::SAME_ATIME)
             | same(self.btime == self.mtime, Self::SAME_BTIME)
             | same(self.has_xattrs, Self::XATTRS)
             | same(self.has_cuts, Self::CUTS)
             | layout << Self::LAYOUT);
-        if coherence != 0 {
+        if version > 1 {
             to.u8(coherence);
+        }
+        if version > 2 {
+            to.varint(self.policy.0);
         }
         to.varint(u64::from(self.kind.mode_bits() | u32::from(self.mode)));
         to.varint(u64::from(self.nlink));
@@ -230,15 +240,20 @@ impl Row for InodeRow {
     fn decode(bytes: &[u8]) -> Result<InodeRow, FormatError> {
         const WHAT: &str = "an inode";
         let mut from = Decoder::new(bytes, WHAT);
-        let with_mode = version(&mut from, WHAT, 2)? > 1;
+        let version = version(&mut from, WHAT, 3)?;
         let flags = from.u8()?;
-        let coherence = match if with_mode { Some(from.u8()?) } else { None } {
+        let coherence = match if version > 1 { Some(from.u8()?) } else { None } {
             None => Coherence::Coherent,
+            Some(0) if version > 2 => Coherence::Coherent,
             Some(1) => Coherence::CloseToOpen,
             Some(2) => Coherence::Immutable,
             Some(3) => Coherence::Sealed,
             Some(other) => return Err(FormatError::invalid(WHAT, format!("coherence {other}"))),
         };
+        let policy = if version > 2 { PolicyId(from.varint()?) } else { PolicyId::NONE };
+        if version > 2 && policy == PolicyId::NONE {
+            return Err(FormatError::invalid(WHAT, "version 3 without a policy"));
+        }
         let mode = from.varint32()?;
         let kind = FileKind::from_mode(mode)
             .filter(|_| mode < 0o200_000)
@@ -278,6 +293,7 @@ impl Row for InodeRow {
             has_xattrs,
             has_cuts,
             coherence,
+            policy,
             layout,
         })
     }
@@ -553,23 +569,35 @@ pub struct CountersRow {
     pub object: u64,
     /// The next subvolume.
     pub subvolume: u32,
+    /// How many inodes there are, where they are counted: in volumes whose metadata is kept without a journal, whose records could not be added up again.
+    pub inodes: Option<u64>,
+}
+
+impl CountersRow {
+    /// Those of a volume in which nothing was ever made; inodes are not counted.
+    pub const FIRST: CountersRow = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2, inodes: None };
 }
 
 impl Row for CountersRow {
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
-        to.u8(1);
+        to.u8(if self.inodes.is_some() { 2 } else { 1 });
         to.varint(self.run);
         to.varint(self.segment);
         to.varint(self.object);
         to.varint(u64::from(self.subvolume));
+        if let Some(inodes) = self.inodes {
+            to.varint(inodes);
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<CountersRow, FormatError> {
         let mut from = Decoder::new(bytes, "the counters");
-        version(&mut from, "the counters", 1)?;
+        let version = version(&mut from, "the counters", 2)?;
         let (run, segment, object) = (from.varint()?, from.varint()?, from.varint()?);
-        let row = CountersRow { run, segment, object, subvolume: from.varint32()? };
+        let subvolume = from.varint32()?;
+        let inodes = if version > 1 { Some(from.varint()?) } else { None };
+        let row = CountersRow { run, segment, object, subvolume, inodes };
         from.end()?;
         Ok(row)
     }

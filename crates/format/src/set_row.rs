@@ -25,6 +25,8 @@ pub enum SetRowState {
     },
     /// The store has it.
     Stored,
+    /// Nobody has it: the members that had it were given up.
+    Lost,
 }
 
 /// A segment over the logs of a group's members.
@@ -48,12 +50,15 @@ pub struct SegmentSetRow {
     pub state: SetRowState,
     /// No request that is still to come names it.
     pub settled: bool,
+    /// Recovery has sealed it: perhaps beyond what was acknowledged.
+    pub recovered: bool,
 }
 
 impl SegmentSetRow {
     const JOURNAL: u8 = 1;
     const SETTLED: u8 = 2;
     const JOINING: u8 = 4;
+    const RECOVERED: u8 = 8;
     /// Where the state is in the flags.
     const STATE: u8 = 4;
 
@@ -74,10 +79,12 @@ impl Row for SegmentSetRow {
             SetRowState::Open => 0,
             SetRowState::Sealed { .. } => 1,
             SetRowState::Stored => 2,
+            SetRowState::Lost => 3,
         };
         to.u8(flag(self.journal, Self::JOURNAL)
             | flag(self.settled, Self::SETTLED)
             | flag(self.joining.is_some(), Self::JOINING)
+            | flag(self.recovered, Self::RECOVERED)
             | state << Self::STATE);
         to.0.extend_from_slice(&self.writer.to_le_bytes());
         to.varint(self.epoch.0);
@@ -107,12 +114,25 @@ impl Row for SegmentSetRow {
             0 => SetRowState::Open,
             1 => SetRowState::Sealed { len: from.varint()?, check: from.u32()? },
             2 => SetRowState::Stored,
+            3 => SetRowState::Lost,
             other => return Err(FormatError::invalid(WHAT, format!("state {other}"))),
         };
         from.end()?;
-        let (journal, settled) = (flags & Self::JOURNAL != 0, flags & Self::SETTLED != 0);
-        let row = SegmentSetRow { writer, epoch, journal, directory, group, set, joining, state, settled };
-        if flags & 8 != 0 || !row.is_sound() {
+        let has = |flag: u8| flags & flag != 0;
+        let (journal, settled, recovered) = (has(Self::JOURNAL), has(Self::SETTLED), has(Self::RECOVERED));
+        let row = SegmentSetRow {
+            writer,
+            epoch,
+            journal,
+            directory,
+            group,
+            set,
+            joining,
+            state,
+            settled,
+            recovered,
+        };
+        if !row.is_sound() {
             return Err(FormatError::invalid(WHAT, "there are none, or one twice"));
         }
         Ok(row)

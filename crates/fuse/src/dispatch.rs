@@ -81,7 +81,10 @@ impl<F: Filesystem + ?Sized> Dispatcher<F> {
         };
         let call = Call { server: self, op, req: &request, ino: header.nodeid, port };
         self.pending.came(header.unique, op);
-        let served = catch_unwind(AssertUnwindSafe(|| call.names(operation, reply)));
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            self.fs.called(&request);
+            call.names(operation, reply)
+        }));
         self.pending.served(header.unique, op);
         let outcome = match served {
             Ok(Ok(Done::Reply(bytes))) => Outcome::Answer { error: None, bytes },

@@ -38,6 +38,9 @@ pub trait Filesystem: Send + Sync + 'static {
         self.destroy();
     }
 
+    /// Called before each operation, by the thread that serves it.
+    fn called(&self, req: &Request) {}
+
     /// Finds `name` in `parent`. Counts as one lookup of the inode.
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {
         Err(Errno::ENOSYS)

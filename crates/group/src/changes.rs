@@ -32,6 +32,34 @@ impl GroupRow {
         Ok(Some(self.count_out(id, row, settled)))
     }
 
+    /// The change by which a member whose disk is lost for good never comes back, and nobody waits for it any more: the operator has said so. It is made over a row `06`
+    /// that is not there, so whoever acts for the member, or joins first, is in the way. `None` where it was said before.
+    ///
+    /// # Errors
+    /// [`Refusal::There`]; [`Refusal::Removed`] where it was drained and removed: it had nothing.
+    pub fn give_up(
+        &self,
+        id: MemberId,
+        found: Option<&MemberRow>,
+        settled: bool,
+    ) -> Result<Option<Change>, Refusal> {
+        if self.given_up.contains(&id) {
+            return Ok(None);
+        }
+        if found.is_some() || self.view.members.contains_key(&id) {
+            return Err(Refusal::There(id));
+        }
+        if self.removed.contains(&id) {
+            return Err(Refusal::Removed(id));
+        }
+        let next = self.next(settled, |row| {
+            row.forget_lost(id);
+            row.draining.remove(&id);
+            row.given_up.insert(id);
+        });
+        Ok(Some(Change { group: Some((self.clone(), next)), member: Some((id, None, None)) }))
+    }
+
     /// The change by which the group, or a member in the view, is otherwise. `None` where it is so already.
     ///
     /// # Errors
@@ -92,6 +120,27 @@ mod tests {
         assert_eq!(next.leave(ID, Incarnation([1; 16]), None, false), Ok(None), "the answer was lost");
         let other = group.leave(ID, Incarnation([2; 16]), Some(&row), false);
         assert_eq!(other, Err(Refusal::Out(ID)), "another process acts");
+    }
+
+    #[test]
+    fn who_is_given_up_never_comes_back_and_who_is_there_is_not_given_up() {
+        let (group, row) = joined();
+        assert_eq!(group.give_up(ID, Some(&row), false), Err(Refusal::There(ID)));
+        let (_, left) = group.count_out(ID, &row, false).group.unwrap();
+        assert_eq!(left.nodes[&ID], "a", "it can still be named");
+        // It joins while that is said: one of the two expects what is not so any more.
+        assert_eq!(left.give_up(ID, Some(&row), false), Err(Refusal::There(ID)));
+        let change = left.give_up(ID, None, false).unwrap().unwrap();
+        assert_eq!(change.member, Some((ID, None, None)), "over a row that is not there");
+        let (_, next) = change.group.unwrap();
+        assert_eq!(next.view.epoch, ViewEpoch(4), "owners take it for the later one");
+        assert!(next.given_up.contains(&ID) && next.lost.is_empty() && next.nodes.is_empty());
+        assert_eq!(next.give_up(ID, None, false), Ok(None), "the answer was lost");
+        let member = Member { incarnation: Incarnation([9; 16]), ..group.view.members[&ID].clone() };
+        let joining = Joining { id: ID, member, log_end: 500, dirty: 0 };
+        assert_eq!(next.join(None, &joining, false), Err(Refusal::GivenUp(ID)));
+        let removed = GroupRow { removed: [ID].into(), ..left };
+        assert_eq!(removed.give_up(ID, None, false), Err(Refusal::Removed(ID)), "it had nothing");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// A group: 16 random bytes, drawn when it was made.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -32,6 +32,21 @@ impl fmt::Debug for MemberId {
     }
 }
 
+/// A text is not the id of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no id of a member: these are 32 digits, 0 to 9 and a to f")]
+pub struct NoMemberId;
+
+impl FromStr for MemberId {
+    type Err = NoMemberId;
+
+    fn from_str(text: &str) -> Result<MemberId, NoMemberId> {
+        let plain = text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let number = plain.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(|number| MemberId(number.to_be_bytes())).ok_or(NoMemberId)
+    }
+}
+
 /// What acts for a member: 16 random bytes, drawn by its process for each time that it joins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Incarnation(pub [u8; 16]);
@@ -55,6 +70,11 @@ mod tests {
     #[test]
     fn a_member_is_written_in_hexadecimal() {
         assert_eq!(MemberId([0xab; 16]).to_string(), "ab".repeat(16));
+        let id = MemberId(std::array::from_fn(|at| at as u8));
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for wrong in ["", "ab", &"g".repeat(32), &"A".repeat(32), &format!("+{}", "0".repeat(31))] {
+            assert_eq!(wrong.parse::<MemberId>(), Err(NoMemberId));
+        }
         assert_eq!(GroupId([0xcd; 16]).to_string(), "cd".repeat(16));
         assert_eq!(ViewEpoch(3).next(), ViewEpoch(4));
     }

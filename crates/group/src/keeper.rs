@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use forebay_cluster::Moment;
 
-use crate::{GroupRow, GroupTerms, Incarnation, Member, MemberId, MemberState, ViewEpoch};
+use crate::{GroupRow, GroupTerms, Incarnation, Member, MemberId, MemberState, Refusal, ViewEpoch};
 
 /// A member's row in the registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,50 +55,6 @@ pub struct Joining {
     pub dirty: u64,
 }
 
-/// Why a change is not made.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refusal {
-    /// The member was counted out, or another process acts for it: it joins anew.
-    #[error("member {0} is not in the group as this process any more")]
-    Out(MemberId),
-    /// Another process acts, or did until a moment ago.
-    #[error(
-        "member {id} is acted for by the process at {address}: two have the same directory, or it died less than 10 s ago"
-    )]
-    Acts {
-        /// Whose directory.
-        id: MemberId,
-        /// Where that process is reached.
-        address: String,
-    },
-    /// The directory is an older copy.
-    #[error(
-        "the directory of member {id} is an older copy: its log ends at {end}, and was at {known} before"
-    )]
-    Older {
-        /// Whose directory.
-        id: MemberId,
-        /// Where its log ends.
-        end: u64,
-        /// Where it ended once.
-        known: u64,
-    },
-    /// It may have what nobody else has.
-    #[error("member {id} has {dirty} segments that the store may not have, or has not said that it drains")]
-    NotDrained {
-        /// Which.
-        id: MemberId,
-        /// How many.
-        dirty: u64,
-    },
-    /// It was drained and removed: a member with this directory never comes back.
-    #[error("member {0} was removed: empty its directory, and it begins as a new one")]
-    Removed(MemberId),
-    /// There is no such member.
-    #[error("there is no member {0}")]
-    Unknown(MemberId),
-}
-
 impl MemberRow {
     /// The change by which this row is renewed. One that was committed already, and whose answer was lost, is `None`: it counts.
     ///
@@ -137,6 +93,9 @@ impl GroupRow {
         if self.removed.contains(&id) {
             return Err(Refusal::Removed(id));
         }
+        if self.given_up.contains(&id) {
+            return Err(Refusal::GivenUp(id));
+        }
         let known = self.lost_end(id);
         if joining.log_end < known {
             return Err(Refusal::Older { id, end: joining.log_end, known });
@@ -160,8 +119,8 @@ impl GroupRow {
     #[must_use]
     pub fn count_out(&self, id: MemberId, watched: &MemberRow, settled: bool) -> Change {
         let next = self.next(settled, |row| {
-            row.view.members.remove(&id);
-            row.remember_lost(id, watched.log_end);
+            let member = row.view.members.remove(&id);
+            row.remember_lost(id, watched.log_end, member.map(|member| member.node));
         });
         Change { group: Some((self.clone(), next)), member: Some((id, Some(watched.clone()), None)) }
     }

@@ -7,7 +7,7 @@
 //! - [`MemberLog`]: what a member has in its log, and what it refuses.
 //! - [`Replication`], [`Writer`]: a writer's segments over k logs, and when a record is acknowledged.
 //! - [`SetRow`]: the owner's row of a segment that the store may not have; what members are told who offer a copy.
-//! - [`Recovery`]: what a writer that ended has left, from any survivors.
+//! - [`Recovery`]: what a writer that ended has left, from any survivors; [`Inquiry`]: the same once those who had all of it are gone.
 //! - [`Budget`]: how much dirty data a member takes.
 //!
 //! Times are passed in, what is to be sent or stored is handed out. What each guarantees, and why, is in `docs/design/proxy-group.md`.
@@ -16,11 +16,13 @@ mod budget;
 mod changes;
 mod heat;
 mod ids;
+mod inquiry;
 mod keeper;
 mod log;
 mod membership;
 pub mod placement;
 mod recovery;
+mod refusal;
 mod replication;
 mod set;
 mod terms;
@@ -30,14 +32,16 @@ mod writer;
 pub use budget::Budget;
 pub use changes::Shape;
 pub use heat::Heat;
-pub use ids::{GroupId, Incarnation, MemberId, ViewEpoch};
-pub use keeper::{Change, Joining, MemberRow, Refusal, Renewal, Watch};
+pub use ids::{GroupId, Incarnation, MemberId, NoMemberId, ViewEpoch};
+pub use inquiry::{Inquiry, Left};
+pub use keeper::{Change, Joining, MemberRow, Renewal, Watch};
 pub use log::{Append, Fenced, Kept, LogError, MemberLog, Offer, Piece, Record, Step};
 pub use membership::{Membership, NotActing};
 pub use placement::{Candidate, PieceKey};
 pub use recovery::{Recovered, Recovery, replay_order};
+pub use refusal::Refusal;
 pub use replication::{Closed, Replication};
-pub use set::{Lane, NotTaken, SetRow, SetState, Verdict, repair};
+pub use set::{Gone, Hope, Lane, NotTaken, SetRow, SetState, Verdict, repair};
 pub use terms::GroupTerms;
 pub use view::{GroupRow, Member, MemberState, View};
 pub use writer::{Effect, Writer};

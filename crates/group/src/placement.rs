@@ -12,6 +12,8 @@ use crate::MemberId;
 pub const PIECE: u64 = 4 << 20;
 /// Largest weight.
 pub const WEIGHT_MAX: u32 = 1 << 20;
+/// Bytes of a zone's name at most.
+pub const ZONE_MAX: usize = 64;
 
 /// What is placed: 4 MiB of a segment. Segments of one run of 256 numbers lie together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -88,15 +88,6 @@ impl Recovery {
         }
     }
 
-    /// The operator says that all members of a segment's set are lost for good: what nobody has said to have of it is given up.
-    pub fn give_up(&mut self, segment: SegmentId, now: Moment) {
-        let Some(taking) = self.segments.get(&segment) else { return };
-        let (epoch, nothing) = (taking.row.epoch, Fenced { end: 0, check: 0, damaged: false });
-        for member in taking.row.set.clone() {
-            self.answered(member, segment, epoch, nothing, now);
-        }
-    }
-
     /// The segments with their lengths, once there is a survivor of each, and others had time to answer.
     #[must_use]
     pub fn ready(&self, now: Moment) -> Option<Vec<Recovered>> {
@@ -118,6 +109,7 @@ impl Taking {
         match self.row.state {
             SetState::Sealed { len, .. } => return Some(Recovered { segment, len, set, row }),
             SetState::Stored => return Some(Recovered { segment, len: u64::MAX, set, row }),
+            SetState::Lost => return Some(Recovered { segment, len: 0, set, row }),
             SetState::Open => {}
         }
         let since = self.since?;
@@ -208,14 +200,6 @@ mod tests {
         assert!(recovery.ready(at(9)).is_none(), "of another set");
         recovery.removed(A, at(0));
         assert_eq!(recovery.ready(at(2)).unwrap()[0].len, 0);
-    }
-
-    #[test]
-    fn what_all_have_lost_is_given_up_only_on_demand() {
-        let mut recovery = recovery();
-        assert!(recovery.ready(at(99)).is_none());
-        recovery.give_up(S, at(99));
-        assert_eq!(recovery.ready(at(99)).unwrap()[0].len, 0);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Guarantees: a segment is stored once, at the length that was sealed; a copy is given up only when the row says that nobody needs it; the row is
 //! there as long as a set may have what nobody else has, or a journal may still name the segment. Relies on: rows change in the owner's batches only.
 
+use std::collections::BTreeSet;
+
 use forebay_cluster::SessionId;
 use forebay_types::{Epoch, SegmentId};
 
@@ -31,6 +33,36 @@ pub enum SetState {
     },
     /// The store has it.
     Stored,
+    /// Nobody has it: the members that had it were given up.
+    Lost,
+}
+
+/// Who may have a segment that the store has not, once members were given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hope {
+    /// A member of its set, or the store.
+    There,
+    /// None of its set has all of it that is left: what they have, and who was being given a copy, is to be asked ([`Inquiry`](crate::Inquiry)).
+    Asking,
+    /// Nobody.
+    None,
+}
+
+/// Members that have nothing of a segment any more that could count.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone<'a> {
+    /// The operator gave these up: whatever they had never comes back.
+    pub given_up: &'a BTreeSet<MemberId>,
+    /// These were drained and removed: they had nothing.
+    pub removed: &'a BTreeSet<MemberId>,
+}
+
+impl Gone<'_> {
+    /// Whether a member is one of them.
+    #[must_use]
+    pub fn has(&self, member: &MemberId) -> bool {
+        self.given_up.contains(member) || self.removed.contains(member)
+    }
 }
 
 /// The row of a segment.
@@ -50,6 +82,8 @@ pub struct SetRow {
     pub state: SetState,
     /// No request that is still to come names it.
     pub settled: bool,
+    /// Recovery has sealed it: perhaps beyond what was acknowledged, at what one survivor had. Where its writer has, all of the set had all of it.
+    pub recovered: bool,
 }
 
 /// Why the owner does not count a segment as stored by an object.
@@ -95,7 +129,16 @@ impl SetRow {
     /// A segment that a writer opens.
     #[must_use]
     pub fn open(writer: SessionId, lane: Lane, set: Vec<MemberId>) -> SetRow {
-        SetRow { writer, epoch: Epoch(1), lane, set, joining: None, state: SetState::Open, settled: false }
+        SetRow {
+            writer,
+            epoch: Epoch(1),
+            lane,
+            set,
+            joining: None,
+            state: SetState::Open,
+            settled: false,
+            recovered: false,
+        }
     }
 
     /// The row once an object has the segment, of which `len` bytes were put by a member that goes by `epoch`; `check` is their CRC32C.
@@ -104,7 +147,7 @@ impl SetRow {
     /// [`NotTaken`].
     pub fn stored(&self, epoch: Epoch, len: u64, check: u32) -> Result<SetRow, NotTaken> {
         match self.state {
-            SetState::Stored => return Err(NotTaken::Over),
+            SetState::Stored | SetState::Lost => return Err(NotTaken::Over),
             _ if self.lane == Lane::Journal => return Err(NotTaken::Over),
             _ if epoch != self.epoch => return Err(NotTaken::Late(self.epoch)),
             SetState::Sealed { len: sealed, .. } if sealed != len => {
@@ -129,10 +172,61 @@ impl SetRow {
         (self.state == SetState::Open).then(|| SetRow { epoch: self.epoch.next(), ..self.clone() })
     }
 
-    /// The row as recovery leaves it: these have that much.
+    /// Who may have it still, where these members are gone, and those in `lacking` have said that they have not all of it. Of an open one a member that was removed had
+    /// nothing, so nothing of it was acknowledged: recovery says so.
+    #[must_use]
+    pub fn hope(&self, gone: Gone<'_>, lacking: Option<&BTreeSet<MemberId>>) -> Hope {
+        let given_up = |member: &MemberId| gone.given_up.contains(member);
+        let lacks = |member: &MemberId| lacking.is_some_and(|lacking| lacking.contains(member));
+        match self.state {
+            SetState::Open if self.set.iter().all(given_up) => Hope::None,
+            SetState::Sealed { .. } if self.set.iter().all(|member| gone.has(member)) => {
+                match self.joining.filter(|joining| !gone.has(joining)) {
+                    // Nobody has said that anything is lost.
+                    _ if !self.set.iter().any(given_up) => Hope::There,
+                    Some(_) => Hope::Asking,
+                    None => Hope::None,
+                }
+            }
+            SetState::Sealed { .. }
+                if self.recovered && self.set.iter().all(|member| gone.has(member) || lacks(member)) =>
+            {
+                Hope::Asking
+            }
+            _ => Hope::There,
+        }
+    }
+
+    /// Whether a member that offers this has not all of a sealed segment, and will not have it by being told where it ends.
+    #[must_use]
+    pub fn is_lacking(&self, offer: &Offer) -> bool {
+        match self.state {
+            SetState::Sealed { len, check } => offer.end < len || offer.end == len && (offer.check != check),
+            SetState::Open | SetState::Stored | SetState::Lost => false,
+        }
+    }
+
+    /// The row once nobody has the segment. The epoch is a new one: what was on its way is late. `None` where the store has it, or nobody did before.
+    #[must_use]
+    pub fn given_up(&self) -> Option<SetRow> {
+        let unstored = matches!(self.state, SetState::Open | SetState::Sealed { .. });
+        let (epoch, state) = (self.epoch.next(), SetState::Lost);
+        unstored.then(|| SetRow { epoch, state, joining: None, ..self.clone() })
+    }
+
+    /// The row while it is asked who has how much of it: in an epoch of its own, so that no more comes anywhere, and what was on its way is late. `None` where it is not
+    /// sealed.
+    #[must_use]
+    pub fn asking(&self) -> Option<SetRow> {
+        let sealed = matches!(self.state, SetState::Sealed { .. });
+        sealed.then(|| SetRow { epoch: self.epoch.next(), ..self.clone() })
+    }
+
+    /// The row as recovery leaves it: these have that much, or at least all that was acknowledged.
     #[must_use]
     pub fn recovered(&self, len: u64, check: u32, set: Vec<MemberId>) -> SetRow {
-        SetRow { state: SetState::Sealed { len, check }, set, ..self.clone() }
+        let state = SetState::Sealed { len, check };
+        SetRow { state, set, joining: None, recovered: true, ..self.clone() }
     }
 
     /// The row while a member is given a copy of a sealed segment. The epoch is a new one: what was said of an older copy there is over. `None` where there
@@ -154,17 +248,17 @@ impl SetRow {
         (same && sealed).then(|| SetRow { set, joining: None, ..self.clone() })
     }
 
-    /// Whether the row goes, where `live` bytes of the segment are in use.
+    /// Whether the row goes, where `live` bytes of the segment are in use. An open one is settled only once its writer's session has ended: of what nothing is in use then,
+    /// whatever members have of it, nothing will be.
     #[must_use]
     pub fn is_over(&self, live: u64) -> bool {
-        let dead = live == 0 && !matches!(self.state, SetState::Open);
-        self.settled && (self.lane == Lane::Journal || self.state == SetState::Stored || dead)
+        self.settled && (self.lane == Lane::Journal || self.state == SetState::Stored || live == 0)
     }
 
     /// Whether the segment may be collected, where nothing of it is in use: nothing may still name it.
     #[must_use]
     pub fn may_collect(row: Option<&SetRow>) -> bool {
-        row.is_none_or(|row| row.settled && !matches!(row.state, SetState::Open))
+        row.is_none_or(|row| row.settled)
     }
 
     /// What a member is told of a copy.
@@ -180,7 +274,8 @@ impl SetRow {
             {
                 Verdict::SealedAt { epoch: row.epoch, len, check }
             }
-            SetState::Sealed { .. } | SetState::Open => Verdict::Wanted,
+            // Of who was given up nothing is taken, and nothing of it is thrown away.
+            SetState::Sealed { .. } | SetState::Open | SetState::Lost => Verdict::Wanted,
         }
     }
 }
@@ -257,7 +352,8 @@ mod tests {
         assert!(settled.is_over(5) && SetRow::may_collect(Some(&settled)));
         let dead = SetRow { settled: true, ..row().sealed(Epoch(1), 10, 5).unwrap() };
         assert!(dead.is_over(0) && !dead.is_over(1), "the store has not got what is alive");
-        assert!(!SetRow { settled: true, ..row() }.is_over(0), "an open one");
+        let left_open = SetRow { settled: true, ..row() };
+        assert!(left_open.is_over(0) && !left_open.is_over(1), "its writer has ended");
         assert!(SetRow { settled: true, lane: Lane::Journal, ..row() }.is_over(0));
         assert!(SetRow::may_collect(None));
     }
@@ -274,6 +370,41 @@ mod tests {
         assert_eq!(SetRow::verdict(Some(&sealed), C, &same), Verdict::Unwanted(Epoch(1)));
         assert_eq!(SetRow::verdict(Some(&stored), C, &same), Verdict::Clean);
         assert_eq!(SetRow::verdict(None, A, &same), Verdict::Gone);
+    }
+
+    #[test]
+    fn nothing_is_given_up_that_somebody_may_have() {
+        let hope = |row: &SetRow, given_up: &[MemberId], removed: &[MemberId]| {
+            let (given_up, removed) = (given_up.iter().copied().collect(), removed.iter().copied().collect());
+            row.hope(Gone { given_up: &given_up, removed: &removed }, None)
+        };
+        let sealed = row().sealed(Epoch(1), 10, 5).unwrap();
+        for row in [row(), sealed.clone()] {
+            assert_eq!(hope(&row, &[], &[]), Hope::There);
+            assert_eq!(hope(&row, &[A], &[]), Hope::There, "the other one may come back");
+            assert_eq!(hope(&row, &[A, C], &[]), Hope::There);
+            assert_eq!(hope(&row, &[], &[A, B]), Hope::There, "nobody has said that they are lost");
+            assert_eq!(hope(&row, &[A, B], &[]), Hope::None);
+        }
+        assert_eq!(hope(&row(), &[A], &[B]), Hope::There, "B had nothing: so it ends at 0");
+        assert_eq!(hope(&sealed, &[A], &[B]), Hope::None);
+        let seating = sealed.seating(C).unwrap();
+        assert_eq!(hope(&seating, &[A, B], &[]), Hope::Asking);
+        assert_eq!(hope(&seating, &[], &[A, B]), Hope::There);
+        assert_eq!(hope(&seating, &[A, B, C], &[]), Hope::None);
+        assert_eq!(seating.asking().map(|row| (row.epoch, row.joining)), Some((Epoch(3), Some(C))));
+        assert_eq!(row().asking(), None, "recovery asks");
+        let stored = sealed.stored(Epoch(1), 10, 5).unwrap();
+        assert_eq!((hope(&stored, &[A, B], &[]), stored.given_up()), (Hope::There, None));
+        let lost = seating.given_up().unwrap();
+        assert_eq!((lost.state, lost.epoch, lost.joining), (SetState::Lost, Epoch(3), None));
+        assert_eq!((hope(&lost, &[A, B], &[]), lost.given_up()), (Hope::There, None), "once");
+        assert_eq!(lost.stored(Epoch(3), 10, 5), Err(NotTaken::Over));
+        assert!(lost.sealed(Epoch(3), 10, 5).is_none() && lost.fenced().is_none());
+        assert_eq!(SetRow::verdict(Some(&lost), A, &offer(10)), Verdict::Wanted, "nothing is thrown away");
+        assert_eq!(SetRow::verdict(Some(&lost), C, &offer(10)), Verdict::Unwanted(Epoch(3)));
+        let settled = SetRow { settled: true, ..lost };
+        assert!(settled.is_over(0) && !settled.is_over(1), "files have a part of it");
     }
 
     #[test]

@@ -89,6 +89,10 @@ pub struct GroupRow {
     pub removed: BTreeSet<MemberId>,
     /// Members that were counted out, the last ones at the end, and where their logs ended at least.
     pub lost: Vec<(MemberId, u64)>,
+    /// On which machines these were, as far as that is known.
+    pub nodes: BTreeMap<MemberId, String>,
+    /// Members whose disks are lost for good, as the operator has said: what they have is never asked for.
+    pub given_up: BTreeSet<MemberId>,
 }
 
 impl GroupRow {
@@ -100,6 +104,8 @@ impl GroupRow {
             draining: BTreeSet::new(),
             removed: BTreeSet::new(),
             lost: Vec::new(),
+            nodes: BTreeMap::new(),
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -115,11 +121,20 @@ impl GroupRow {
         next
     }
 
-    pub(crate) fn remember_lost(&mut self, id: MemberId, log_end: u64) {
-        self.lost.retain(|(other, _)| *other != id);
+    pub(crate) fn remember_lost(&mut self, id: MemberId, log_end: u64, node: Option<String>) {
+        self.forget_lost(id);
         self.lost.push((id, log_end));
+        self.nodes.extend(node.map(|node| (id, node)));
         let surplus = self.lost.len().saturating_sub(LOST_MAX);
-        self.lost.drain(..surplus);
+        for (id, _) in self.lost.drain(..surplus) {
+            self.nodes.remove(&id);
+        }
+    }
+
+    /// A member is not one that may come back.
+    pub(crate) fn forget_lost(&mut self, id: MemberId) {
+        self.lost.retain(|(other, _)| *other != id);
+        self.nodes.remove(&id);
     }
 
     /// Where a member's log ended when it was counted out; 0 where that is not known.
@@ -170,10 +185,10 @@ mod tests {
     fn the_lost_are_bounded() {
         let mut row = GroupRow::new(2);
         for at in 0..100u8 {
-            row.remember_lost(MemberId([at; 16]), u64::from(at) + 1);
+            row.remember_lost(MemberId([at; 16]), u64::from(at) + 1, Some(at.to_string()));
         }
-        row.remember_lost(MemberId([99; 16]), 500);
-        assert_eq!(row.lost.len(), LOST_MAX);
+        row.remember_lost(MemberId([99; 16]), 500, None);
+        assert_eq!((row.lost.len(), row.nodes.len()), (LOST_MAX, LOST_MAX - 1));
         assert_eq!((row.lost_end(MemberId([99; 16])), row.lost_end(MemberId([0; 16]))), (500, 0));
     }
 }

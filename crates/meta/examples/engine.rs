@@ -68,6 +68,7 @@ fn inode(at: u64, parent: Ino, age: u64) -> Vec<u8> {
         has_xattrs: false,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: Layout::Single(0, 0, extent),
     };
     row.encode()

@@ -33,7 +33,7 @@ pub use inode::{Inode, NewInode};
 pub use log::{Append, Log, LogError, Place, Urgency};
 pub use namespace::{
     Checkpoint, DirEntry, ExtentSource, Moved, Namespace, NewContents, NewExtent, NewSegment, Piece,
-    PieceSource, Pieces, PlannedRow, Relocation, Removed, RenameMode, SetAttr, SetTime, SetXattr, Snapshot,
-    StoredPlace, WriteAttr,
+    PieceSource, Pieces, PlannedRow, PolicyFiles, Relocation, Removed, RenameMode, SetAttr, SetTime,
+    SetXattr, Snapshot, StoredPlace, WriteAttr,
 };
 pub use segments::{Candidate, Holding, SegmentTotals};

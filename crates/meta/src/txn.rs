@@ -102,6 +102,8 @@ pub(crate) struct Txn<'a> {
     /// Blocks of which rows in a cut were removed.
     cleaned: Vec<(Ino, u32)>,
     listed: Vec<(Ino, bool)>,
+    /// Inodes that it makes, less those that it removes.
+    more: i64,
     /// What is settled already.
     settled_inodes: Vec<(Ino, Option<Arc<Inode>>)>,
     settled_blocks: Vec<ChangedBlock>,
@@ -125,6 +127,8 @@ pub(crate) struct Finished {
     pub(crate) stale: Vec<(Ino, u32)>,
     /// Inodes that are orphans from now on, or no longer.
     pub(crate) listed: Vec<(Ino, bool)>,
+    /// Inodes that were made, less those that were removed.
+    pub(crate) more: i64,
 }
 
 impl<'a> Txn<'a> {
@@ -156,6 +160,7 @@ impl<'a> Txn<'a> {
             stale: Vec::new(),
             cleaned: Vec::new(),
             listed: Vec::new(),
+            more: 0,
             settled_inodes: Vec::new(),
             settled_blocks: Vec::new(),
         })
@@ -453,6 +458,7 @@ impl<'a> Txn<'a> {
             subvolumes: self.subvolumes,
             stale: self.stale,
             listed: self.listed,
+            more: self.more,
         })
     }
 
@@ -561,6 +567,7 @@ impl<'a> Txn<'a> {
     fn write_inode(&mut self, edit: InodeEdit) -> Result<(Ino, Option<Arc<Inode>>), MetaError> {
         let InodeEdit { mut inode, before, row_changed, directory_changed, cuts_changed, removed } = edit;
         let ino = inode.ino;
+        self.more += i64::from(before.is_none()) - i64::from(removed);
         if removed || row_changed {
             self.list(&inode, before.map(|(row, _)| row), removed);
         }

@@ -39,7 +39,7 @@ impl Filesystem for VolumeFs {
             | Capabilities::DO_READDIRPLUS
             | Capabilities::CACHE_SYMLINKS
             | self.page_capabilities();
-        match self.passthrough.as_ref().map_or(Capabilities::NONE, |through| through.wish()) {
+        match self.wishes_passthrough() {
             Capabilities::NONE => Ok(InitConfig { capabilities, ..plain }),
             wish => Ok(InitConfig { capabilities: capabilities | wish, max_stack_depth: 1, ..plain }),
         }
@@ -58,6 +58,9 @@ impl Filesystem for VolumeFs {
         if let Some(through) = &self.passthrough {
             through.ended();
         }
+        if let Some(sealed) = &self.sealed {
+            sealed.ended();
+        }
         self.vfs.write_access_times();
     }
 
@@ -67,6 +70,10 @@ impl Filesystem for VolumeFs {
             through.paused();
         }
         self.vfs.write_access_times();
+    }
+
+    fn called(&self, req: &Request) {
+        forebay_vfs::serving::serve(req.pid);
     }
 
     fn lookup(&self, req: &Request, parent: u64, name: &[u8]) -> Result<Entry> {

@@ -30,7 +30,7 @@ pub fn errno(error: &VfsError) -> Errno {
         VfsError::ReadOnly => Errno::EROFS,
         VfsError::Meta(error) => meta(error),
         VfsError::NoSpace(_) => Errno::ENOSPC,
-        VfsError::Failed(_) => Errno::EIO,
+        VfsError::Failed(_) | VfsError::Lost { .. } => Errno::EIO,
         VfsError::TimedOut(_) => Errno::ETIMEDOUT,
         VfsError::Denied(_) => Errno::EACCES,
     }

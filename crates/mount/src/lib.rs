@@ -11,6 +11,7 @@ mod lock_waiter;
 mod notices;
 mod passthrough;
 mod recalls;
+mod sealed;
 mod shared;
 mod stats;
 mod trouble;

@@ -16,14 +16,14 @@
 
 mod beside;
 pub(crate) mod handover;
+pub(crate) mod rounds;
 mod table;
 
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -35,15 +35,14 @@ use forebay_fuse::{
 use forebay_types::{Attr as VfsAttr, FileKind, Ino};
 use forebay_vfs::{LockKeeper, Vfs};
 use forebay_volume::Volume;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::convert::{self, FOREVER};
+use rounds::Rounds;
 use table::Table;
 
 /// Set in the number beside a file's own. Inode numbers are handed out from 1 on and never reach it.
 const BESIDE: u64 = 1 << 62;
-/// How often what is assembled is compared with what the kernel was told, and idle files are given back.
-const ROUND: Duration = Duration::from_secs(1);
 
 /// How files are handed to the kernel, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,15 +70,10 @@ struct Connection {
 pub(crate) struct Passthrough {
     volume: Arc<Volume>,
     connection: OnceLock<Connection>,
-    on: AtomicBool,
-    why_not: Mutex<Option<String>>,
+    rounds: Rounds,
     table: Mutex<Table>,
     /// Files in the table: while there are none, nothing has to be looked up.
     files: AtomicUsize,
-    opens: AtomicU64,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    resting: Mutex<()>,
-    wake: Condvar,
 }
 
 /// Where an open belongs.
@@ -110,14 +104,9 @@ impl Passthrough {
             Arc::new(Passthrough {
                 volume: Arc::clone(volume),
                 connection: OnceLock::new(),
-                on: AtomicBool::new(false),
-                why_not: Mutex::default(),
+                rounds: Rounds::default(),
                 table: Mutex::default(),
                 files: AtomicUsize::new(0),
-                opens: AtomicU64::new(0),
-                thread: Mutex::default(),
-                resting: Mutex::default(),
-                wake: Condvar::new(),
             })
         })
     }
@@ -138,28 +127,16 @@ impl Passthrough {
 
     /// The mount has begun.
     pub(crate) fn started(self: &Arc<Self>, agreed: &Agreed) {
-        if !agreed.capabilities.contains(Capabilities::PASSTHROUGH) {
-            let why = match forebay_fuse::may_pass_through() {
-                true => "this kernel does not offer it; Linux 6.9 and later do",
-                false => "it needs root's CAP_SYS_ADMIN",
-            };
-            return self.off(why.to_owned());
-        }
-        self.on.store(true, Ordering::SeqCst);
-        let passthrough = Arc::clone(self);
-        match thread::Builder::new().name("fb-through".to_owned()).spawn(move || passthrough.run()) {
-            Ok(thread) => *self.thread.lock() = Some(thread),
-            Err(error) => self.off(format!("no thread can be started: {error}")),
+        let through = Arc::clone(self);
+        let run = move || through.rounds.run(|| through.round());
+        if let Err(why) = self.rounds.start(agreed, run) {
+            self.off(why);
         }
     }
 
     /// The session is paused: nobody is told anything until it is gone on with.
     pub(crate) fn paused(&self) {
-        self.stop();
-        let thread = self.thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that tells the kernel of assembled files panicked");
-        }
+        self.rounds.end();
     }
 
     /// The mount has ended: nothing is held any more.
@@ -169,37 +146,10 @@ impl Passthrough {
         self.files.store(0, Ordering::SeqCst);
     }
 
-    fn stop(&self) {
-        let _asleep_or_before = self.resting.lock();
-        self.on.store(false, Ordering::SeqCst);
-        self.wake.notify_all();
-    }
-
-    /// Compares and gives back, until the mount has ended.
-    fn run(&self) {
-        while self.is_on() {
-            self.round();
-            let mut resting = self.resting.lock();
-            if self.is_on() {
-                self.wake.wait_for(&mut resting, ROUND);
-            }
-        }
-    }
-
     /// No more of it. What is open stays as it is.
     fn off(&self, why: String) {
-        self.stop();
-        let mut told = self.why_not.lock();
-        if told.is_none() {
-            tracing::warn!("the kernel reads no file by itself: {why}");
-            *told = Some(why);
-        }
-        drop(told);
+        self.rounds.off(why);
         self.volume.stop_assembling();
-    }
-
-    fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
     }
 
     fn is_writable(&self) -> bool {
@@ -217,13 +167,7 @@ impl Passthrough {
 
     pub(crate) fn status(&self) -> PassthroughStatus {
         let table = self.table.lock();
-        PassthroughStatus {
-            on: self.is_on(),
-            why_not: self.why_not.lock().clone(),
-            opens: self.opens.load(Ordering::Relaxed),
-            open: table.open(),
-            known: table.known(),
-        }
+        self.rounds.status(table.open(), table.known())
     }
 
     /// The inode that a name leads to.
@@ -233,7 +177,7 @@ impl Passthrough {
             return entry;
         }
         let mut table = self.table.lock();
-        let assembled = table.has(attr.ino) && self.is_on() && self.volume.is_assembled(attr.ino);
+        let assembled = table.has(attr.ino) && self.rounds.is_on() && self.volume.is_assembled(attr.ino);
         match table.look_up(attr.ino, assembled) {
             None => entry,
             Some(false) => Entry { attr_ttl: self.lifetime(), ..entry },

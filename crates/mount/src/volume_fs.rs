@@ -4,12 +4,12 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use forebay_fuse::{
     Agreed, BackingFiles, Errno, LockReply, Notifier, Request,
-    flags::OpenFlags,
+    flags::{Capabilities, OpenFlags},
     types::{Attr, Entry, Lock, Open as FuseOpen, Opened as FuseOpened, Release, StatxReply},
 };
 use forebay_types::Attr as VfsAttr;
 use forebay_vfs::{Kill, LockKeeper, LockRequest, Opened, Through, Vfs, VfsError, Wish};
-use forebay_volume::Volume;
+use forebay_volume::{AssembledStatus, SealedFiles, Volume};
 use parking_lot::Mutex;
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     notices::Notices,
     passthrough::{Passthrough, PassthroughStatus, Route, handover::PassthroughHandover, is_beside},
     recalls::{Moment, Recalls},
+    sealed::SealedThrough,
     trouble::Trouble,
 };
 
@@ -68,6 +69,8 @@ pub struct VolumeFs {
     /// What is told of a volume that others change too.
     pub(crate) recalls: Option<Recalls>,
     pub(crate) passthrough: Option<Arc<Passthrough>>,
+    /// The same of a volume that others change too.
+    pub(crate) sealed: Option<Arc<SealedThrough>>,
 }
 
 impl VolumeFs {
@@ -85,7 +88,14 @@ impl VolumeFs {
             notices: Notices::default(),
             recalls,
             passthrough,
+            sealed: None,
         }
+    }
+
+    /// Lets the kernel read by itself those of a shared volume's files that are sealed, once they are assembled.
+    #[must_use]
+    pub fn with_sealed(self, files: Arc<SealedFiles>) -> VolumeFs {
+        VolumeFs { sealed: Some(SealedThrough::new(files)), ..self }
     }
 
     /// With shorter lifetimes of what the kernel keeps: it then asks more often, which is good for measuring and for little else.
@@ -105,6 +115,9 @@ impl VolumeFs {
 
     /// Lets the kernel read by itself what the volume assembles, if it may. Before the session runs.
     pub fn connect(&self, files: BackingFiles, notifier: Notifier) {
+        if let Some(sealed) = &self.sealed {
+            sealed.connect(files.clone());
+        }
         if let Some(passthrough) = &self.passthrough {
             passthrough.connect(files, notifier);
         }
@@ -124,10 +137,24 @@ impl VolumeFs {
         }
     }
 
-    /// Whether the kernel reads files by itself; `None` where the volume assembles none.
+    /// Whether the kernel reads files by itself; `None` where none are assembled.
     #[must_use]
     pub fn passthrough(&self) -> Option<PassthroughStatus> {
-        self.passthrough.as_ref().map(|passthrough| passthrough.status())
+        let sealed = self.sealed.as_ref().map(|sealed| sealed.status());
+        self.passthrough.as_ref().map(|passthrough| passthrough.status()).or(sealed)
+    }
+
+    /// What is assembled for it; `None` where nothing is.
+    #[must_use]
+    pub fn assembled(&self) -> Option<AssembledStatus> {
+        let sealed = self.sealed.as_ref().map(|sealed| sealed.assembled());
+        self.volume.as_ref().and_then(|volume| volume.assembled_status()).or(sealed)
+    }
+
+    /// What is to be asked of the kernel, so that it reads files by itself.
+    pub(crate) fn wishes_passthrough(&self) -> Capabilities {
+        let sealed = self.sealed.as_ref().map(|sealed| sealed.wish());
+        self.passthrough.as_ref().map(|through| through.wish()).or(sealed).unwrap_or(Capabilities::NONE)
     }
 
     /// What it serves.
@@ -152,6 +179,9 @@ impl VolumeFs {
     pub(crate) fn begun(&self, agreed: &Agreed) {
         if let Some(through) = &self.passthrough {
             through.started(agreed);
+        }
+        if let Some(sealed) = &self.sealed {
+            sealed.started(agreed);
         }
         if let Some(call) = self.on_start.0.lock().take() {
             call(agreed);
@@ -283,6 +313,14 @@ impl VolumeFs {
             through.writer_came(ino(number));
         }
         let no_flush = self.vfs.lock_keeper() == LockKeeper::Kernel;
+        let file = self.sealed.as_ref().zip(opened.sealed);
+        let passthrough = file.and_then(|(sealed, size)| {
+            sealed.open((ino(number), size), opened.fh, || self.vfs.handles_of(ino(number)))
+        });
+        if passthrough.is_some() {
+            let flags = OpenFlags::NONE.with(OpenFlags::NOFLUSH, no_flush);
+            return FuseOpened { fh: opened.fh, flags, passthrough };
+        }
         let direct = self.writes_directly(flags);
         let flags = OPEN_FLAGS.with(OpenFlags::NOFLUSH, no_flush).with(OpenFlags::DIRECT_IO, direct);
         FuseOpened { fh: opened.fh, flags, passthrough: None }
@@ -291,6 +329,9 @@ impl VolumeFs {
     pub(crate) fn closed(&self, number: u64, args: &Release) {
         if let Some(through) = &self.passthrough {
             through.released(number, args.fh, is_for_writing(args.flags));
+        }
+        if let Some(sealed) = &self.sealed {
+            sealed.released(ino(number), args.fh);
         }
         let flock_owner = args.flock_release.then_some(args.lock_owner);
         self.vfs.release(ino(number), args.fh, flock_owner);

@@ -3,6 +3,7 @@
 //! Guarantees: a request is refused whole unless its session has the lease to write on every inode that it names and has not made; each step is checked and
 //! carried out like a request of its own, with the time and the inode number that the client chose, and all of them are in one batch. A step that fails changes
 //! nothing, and takes along what depends on it and nothing else. A session that names what it has no lease on is refused before anybody else is asked for a lease.
+//! A commit among the steps is carried out only where its session has the lease to write on all of its files or has made them; for its sake nothing else is refused.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -61,7 +62,8 @@ impl GivenRuns {
     }
 }
 
-/// The inodes that the steps look at and change, but for those that steps before have made. What a name stands for at a step is what the steps before have let it stand for.
+/// The inodes that the steps look at and change, but for those that steps before have made, and for the files of commits. What a name stands for at a step is what the steps before have let it
+/// stand for.
 ///
 /// # Errors
 /// [`MetaError`] where it is not to be had what a name stands for.
@@ -69,7 +71,7 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Result<V
     let mut made: FxHashSet<Ino> = FxHashSet::default();
     let mut names: FxHashMap<(Ino, &[u8]), Option<Ino>> = FxHashMap::default();
     let mut needed: FxHashSet<Ino> = FxHashSet::default();
-    for step in steps {
+    for step in steps.iter().filter(|step| !is_commit(step)) {
         let named = |parent: Ino, name: &[u8]| match names.get(&(parent, name)) {
             Some(known) => Ok(*known),
             None if made.contains(&parent) => Ok(None),
@@ -102,7 +104,27 @@ pub(crate) fn needs(steps: &[Step], ns: &Namespace, at: SubvolumeId) -> Result<V
     Ok(needed.into_iter().map(|ino| Need { ino, access: Access::Write }).collect())
 }
 
+fn is_commit(step: &Step) -> bool {
+    matches!(step.operation, Operation::Commit(_))
+}
+
+/// The files of commits among the steps.
+fn committed(steps: &[Step]) -> impl Iterator<Item = Ino> {
+    let commits = steps.iter().filter_map(|step| match &step.operation {
+        Operation::Commit(commit) => Some(commit),
+        _ => None,
+    });
+    commits.flat_map(|commit| commit.files.iter().map(|file| file.ino))
+}
+
 impl Core {
+    /// What the commits among the steps need, as far as it is to be had at once: the files on which the session has the lease to write. It has none on those that the
+    /// steps make, and on those that are gone.
+    pub(crate) fn needed_by_commits(&self, session: SessionId, steps: &[Step]) -> Vec<Need> {
+        let held = |ino: &Ino| self.table.lease(session, *ino) == Some(Lease::Write);
+        committed(steps).filter(held).map(|ino| Need { ino, access: Access::Write }).collect()
+    }
+
     /// Whether a session has not the lease to write on all of these.
     pub(crate) fn lacks_lease(&self, session: SessionId, needs: &[Need]) -> bool {
         !needs.iter().all(|need| self.table.lease(session, need.ino) == Some(Lease::Write))
@@ -138,17 +160,22 @@ impl VolumeOwner {
         &self,
         session: SessionId,
         rights: &Rights,
-        steps: &[Step],
+        (steps, held): (&[Step], &[Need]),
     ) -> Result<Answer, MetaError> {
         let needs = needs(steps, &self.ns, self.at)?;
         if self.core.lock().lacks_lease(session, &needs) {
             return Ok(Answer::Failed(Failure::NotPermitted));
         }
-        let mut covered: FxHashSet<Ino> = needs.iter().map(|need| need.ino).collect();
-        let (mut undone, mut failed) = (Undone::default(), Vec::new());
+        // Those of commits are among the latter.
+        let mut covered: FxHashSet<Ino> = needs.iter().chain(held).map(|need| need.ino).collect();
+        let (mut undone, mut failed, mut gone) = (Undone::default(), Vec::new(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
             let failure = match self.step_once_read(session, rights, (at, step), (&covered, &undone)) {
                 Ok(Answer::Failed(failure)) => failure,
+                Ok(Answer::Committed(left_out)) => {
+                    gone.extend(left_out);
+                    continue;
+                }
                 Ok(_) => {
                     covered.extend(step.made);
                     continue;
@@ -160,7 +187,7 @@ impl VolumeOwner {
             undone.add(step, failure);
             failed.push((u32::try_from(at).unwrap_or(u32::MAX), failure));
         }
-        Ok(Answer::Ahead(failed))
+        Ok(if gone.is_empty() { Answer::Ahead(failed) } else { Answer::AheadGone(failed, gone) })
     }
 
     /// Carries a step out. One that the engine does not let read is tried until it does, or the ownership is over: the steps before cannot be taken back, and
@@ -213,6 +240,9 @@ impl VolumeOwner {
             return Ok(Answer::Failed(Failure::NotPermitted));
         }
         at_time(step.time, || match (&step.operation, step.made) {
+            (Operation::Commit(commit), None) if !commit.objects.is_empty() => {
+                Ok(Answer::Failed(Failure::Invalid))
+            }
             (Operation::Make(..), Some(ino)) => self.make_ahead(session, rights, &step.operation, ino),
             (Operation::Make(..), None) | (_, Some(_)) => Ok(Answer::Failed(Failure::Invalid)),
             (operation, None) if Step::may_be(operation) => self.perform(session, rights, operation, &needs),
@@ -242,19 +272,21 @@ impl VolumeOwner {
         }
     }
 
-    /// The inodes that a request has made and that have a name: their session gets the lease to write along with the answer.
+    /// The inodes that a request has made and that are there still, by a name or because its session has them open: the session gets the lease to write along with
+    /// the answer. The client counts on that from when it has made them.
     pub(crate) fn made_ahead(&self, request: &Request, done: &Result<Answer, MetaError>) -> Vec<Ino> {
-        let (Operation::Ahead(steps), Ok(Answer::Ahead(failed)), Some(Lease::Write)) =
+        let (Operation::Ahead(steps), Ok(answer), Some(Lease::Write)) =
             (&request.operation, done, request.wish)
         else {
             return Vec::new();
         };
+        let Some(failed) = answer.failed_steps() else { return Vec::new() };
         let failed: FxHashSet<u32> = failed.iter().map(|(at, _)| *at).collect();
         let carried_out = (0_u32..).zip(steps).filter(|(at, _)| !failed.contains(at));
-        carried_out
-            .filter_map(|(_, step)| step.made)
-            .filter(|ino| self.ns.inode(self.at, *ino).is_ok_and(|inode| inode.row.nlink > 0))
-            .collect()
+        let made: Vec<Ino> = carried_out.filter_map(|(_, step)| step.made).collect();
+        let has_name = |ino: Ino| self.ns.inode(self.at, ino).is_ok_and(|inode| inode.row.nlink > 0);
+        let is_open = |ino: Ino| self.core.lock().opens.has(request.session, ino);
+        made.into_iter().filter(|ino| has_name(*ino) || is_open(*ino)).collect()
     }
 }
 

@@ -10,13 +10,13 @@ use forebay_format::{
 };
 use forebay_group::Recovery;
 use forebay_types::{Ino, SegmentId, SubvolumeId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use forebay_protocol::{Push, Refusal, Request, Response, Rights};
 
 use crate::{
-    ahead::GivenRuns, locks::SharedLocks, numbers::Given, offers::Groups, opens::Opens, request::Reply,
-    sets::Sets,
+    ahead::GivenRuns, keeping::Reports, locks::SharedLocks, numbers::Given, offers::Groups, opens::Opens,
+    policies::Policies, request::Reply, sets::Sets,
 };
 
 /// The number of a batch: they are committed one after the other.
@@ -79,7 +79,12 @@ pub(crate) struct Core {
     pub(crate) sets: Sets,
     /// The last batch with rows of sets.
     pub(crate) sets_in: BatchNumber,
+    pub(crate) policies: Policies,
+    /// Sessions that may change policies: a server began them for that.
+    pub(crate) administer: FxHashSet<SessionId>,
     pub(crate) groups: Groups,
+    /// What members say of the policies.
+    pub(crate) kept: Reports,
     /// Segments that are open and whose writer has ended.
     pub(crate) recoveries: BTreeMap<SegmentId, Recovery>,
     /// What sessions are to be told once nothing is locked here.
@@ -137,6 +142,8 @@ impl Core {
         self.end_sets(session);
         self.rights.remove(&session);
         self.tokens.remove(&session);
+        self.administer.remove(&session);
+        self.groups.speakers.remove(&session);
         self.runs.forget(session);
         let batch = self.put(&Key::Session(session.0), None);
         self.sessions.end(session);

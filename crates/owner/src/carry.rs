@@ -6,8 +6,8 @@ use forebay_cluster::{Access, Lease, Need};
 use forebay_format::row::{Extent, InodeRow, Layout, SegmentState};
 use forebay_meta::{Inode, MetaError, Namespace, PieceSource};
 use forebay_protocol::{
-    Answer, Contents, DirectoryEntry, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Operation, SegmentPlace,
-    Step,
+    Answer, Contents, DirectoryEntry, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Operation, PolicyChange,
+    SegmentPlace, Step,
 };
 use forebay_types::{Coherence, FileKind, Ino, SegmentId, SubvolumeId};
 use rustc_hash::FxHashSet;
@@ -78,6 +78,11 @@ pub(crate) fn needs_of(operation: &Operation, named: &Named<'_>) -> Result<Vec<N
         // Nobody takes the last name away meanwhile.
         Operation::Hold(inos) => inos.iter().copied().map(read).collect(),
         Operation::Seal(inos) => inos.iter().copied().map(write).collect(),
+        Operation::ChangePolicy(change) => match change {
+            PolicyChange::Set(ino, _) => vec![write(*ino)],
+            PolicyChange::Give(_, inos) => inos.iter().copied().map(write).collect(),
+            PolicyChange::Spread(_) => Vec::new(),
+        },
         // What is without a name has nobody else; space, numbers and locks are not leased.
         Operation::MakeNameless(..)
         | Operation::Space
@@ -91,6 +96,7 @@ pub(crate) fn needs_of(operation: &Operation, named: &Named<'_>) -> Result<Vec<N
         | Operation::UnlockHandle(..) => Vec::new(),
         // Who has bytes of a segment is between its writer and the members.
         Operation::Offer(_)
+        | Operation::Classes(_)
         | Operation::Fenced(_)
         | Operation::BytesBack(_)
         | Operation::OpenSegments(_)
@@ -151,7 +157,11 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
             }
         }
         Operation::OpenSegments(open) => inodes.push(open.directory),
-        Operation::Space
+        Operation::ChangePolicy(PolicyChange::Set(ino, _)) => inodes.push(*ino),
+        Operation::ChangePolicy(PolicyChange::Give(_, inos)) => inodes.extend(inos),
+        Operation::ChangePolicy(PolicyChange::Spread(_))
+        | Operation::Classes(_)
+        | Operation::Space
         | Operation::Runs(_)
         | Operation::Numbers(..)
         | Operation::Release(_)
@@ -244,6 +254,8 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         // Nobody needs a lease on what does not change.
         Operation::Seal(_) => Vec::new(),
         Operation::Space
+        | Operation::Classes(_)
+        | Operation::ChangePolicy(_)
         | Operation::Numbers(..)
         | Operation::Hold(_)
         | Operation::Release(_)
@@ -316,6 +328,8 @@ pub(crate) fn carry_out(
         | Operation::Unlink(..)
         | Operation::Rmdir(..)
         | Operation::Rename { .. }
+        | Operation::Classes(_)
+        | Operation::ChangePolicy(_)
         | Operation::Space
         | Operation::Numbers(..)
         | Operation::Runs(_)
@@ -385,8 +399,7 @@ pub(crate) fn map(
     from: u64,
     len: u64,
 ) -> Result<Mapped, MetaError> {
-    let mut pieces = ns.map(at, ino, from, len)?;
-    pieces.truncate(MAP_PIECES_MAX);
+    let pieces = ns.map_up_to(at, ino, from, len, MAP_PIECES_MAX)?;
     let to = pieces.last().map_or(from, |last| last.offset + last.len);
     let mut places: Vec<(SegmentId, SegmentPlace)> = Vec::new();
     for piece in &pieces {

@@ -135,8 +135,10 @@ impl VolumeOwner {
             if !core.given.has_object(session, store.object) {
                 return Ok(Answer::Failed(Failure::Invalid));
             }
+            // Of a member that was given up nothing counts: what it has put is garbage.
+            let counts = !core.groups.is_of_given_up(session);
             for StoredSegment { segment, epoch, len, check, offset, raw } in store.segments.iter().copied() {
-                let row = core.sets.row(segment).ok_or(NotTaken::Over);
+                let row = core.sets.row(segment).filter(|_| counts).ok_or(NotTaken::Over);
                 match row.and_then(|row| row.stored(epoch, len, check)) {
                     Ok(_) => places.push(StoredPlace { id: segment, offset, len, raw }),
                     Err(why) => not_taken.push((segment, why)),
@@ -158,13 +160,22 @@ impl VolumeOwner {
         Ok(Answer::Stored(not_taken))
     }
 
-    /// A member has all of a segment that it was to be given: it stands for those of the set who are gone.
-    pub(crate) fn reseat(&self, reseat: Reseat) -> Answer {
+    /// A member has all of a segment that it was to be given: it stands for those of the set who are gone. Who has copied it to that member is not, whatever the group says.
+    pub(crate) fn reseat(&self, session: SessionId, reseat: Reseat) -> Answer {
         let _turn = self.lanes.lock();
         let mut core = self.core.lock();
         let Reseat { segment, epoch, member } = reseat;
-        let present = core.group_members(segment, self.ticks.now());
-        let seated = core.change_set(segment, |row| row.seated(epoch, member, &present));
+        let Some(group) = core.sets.get(segment).map(|held| held.group) else {
+            return Answer::Failed(Failure::Invalid);
+        };
+        if core.groups.is_given_up(member) || core.groups.is_of_given_up(session) {
+            return Answer::Failed(Failure::NotPermitted);
+        }
+        let stays = core.groups.staying(group, session);
+        let seated = core.change_set(segment, |row| {
+            let left: Vec<MemberId> = row.set.iter().copied().filter(|one| stays(*one)).collect();
+            row.seated(epoch, member, &left)
+        });
         if seated { Answer::Done } else { Answer::Failed(Failure::Invalid) }
     }
 
@@ -174,13 +185,22 @@ impl VolumeOwner {
     /// [`MetaError`]; nothing was changed by the step that failed.
     pub(crate) fn sweep_sets(&self, some: usize) -> Result<bool, MetaError> {
         let _turn = self.lanes.lock();
-        let doubtful: Vec<SegmentId> = {
+        let (doubtful, looked): (Vec<SegmentId>, usize) = {
             let mut core = self.core.lock();
-            let some: Vec<SegmentId> = core.sets.doubtful.iter().copied().take(some).collect();
-            core.sets.doubtful.retain(|segment| !some.contains(segment));
-            some
+            let ending = core.ending_writers();
+            let sets = &core.sets;
+            let waits =
+                |segment: &SegmentId| sets.row(*segment).is_some_and(|row| ending.contains(&row.writer));
+            let mut some: Vec<SegmentId> =
+                sets.doubtful.iter().copied().filter(|segment| !waits(segment)).take(some).collect();
+            for segment in &some {
+                core.sets.doubtful.remove(segment);
+            }
+            let looked = some.len();
+            some.retain(|segment| core.sets.row(*segment).is_some_and(|row| row.settled));
+            (some, looked)
         };
-        // What is of no use to files by now stays so: nobody can name it any more where the row is settled.
+        // What is of no use to files from here on stays so: these are settled, and no request is under way that may name them.
         let live = self.ns.segments_of(&doubtful);
         let mut core = self.core.lock();
         for segment in &doubtful {
@@ -189,7 +209,7 @@ impl VolumeOwner {
                 core.forget_set(*segment);
             }
         }
-        Ok(!core.sets.doubtful.is_empty())
+        Ok(looked > 0 && !core.sets.doubtful.is_empty())
     }
 }
 

@@ -9,8 +9,9 @@ use std::{
 
 use forebay_cluster::{Moment, SessionId};
 use forebay_group::{GroupId, GroupRow, Lane, MemberId, Offer, SetRow, SetState, Verdict, View, repair};
-use forebay_protocol::{Answer, Judged, OfferCopies, SegmentPlace};
+use forebay_protocol::{Answer, Failure, Judged, OfferCopies, SegmentPlace};
 use forebay_types::{Ino, SegmentId};
+use rustc_hash::FxHashMap;
 
 use crate::{batch::Core, carry, owner::VolumeOwner};
 
@@ -32,18 +33,23 @@ struct Seen {
 
 /// A group, as the registry has it.
 #[derive(Debug)]
-struct Known {
-    view: View,
-    removed: BTreeSet<MemberId>,
+pub(crate) struct Known {
+    pub(crate) view: View,
+    pub(crate) removed: BTreeSet<MemberId>,
+    pub(crate) given_up: BTreeSet<MemberId>,
 }
 
 /// What is known of groups and their members.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    known: BTreeMap<GroupId, Known>,
+    pub(crate) known: BTreeMap<GroupId, Known>,
     seen: BTreeMap<MemberId, Seen>,
-    /// Members that the operator has given up.
-    pub(crate) lost: BTreeSet<MemberId>,
+    /// How many copies there are to be of what is written to the volume; as many as its group says where that is not known.
+    pub(crate) copies: Option<u8>,
+    /// Through which group the volume is read; `None` while that was not told.
+    pub(crate) read_through: Option<Option<GroupId>>,
+    /// Sessions that are members', not mounts', and which members'.
+    pub(crate) speakers: FxHashMap<SessionId, MemberId>,
 }
 
 impl Groups {
@@ -57,27 +63,42 @@ impl Groups {
         self.known.get(&group).into_iter().flat_map(|known| known.removed.iter().copied())
     }
 
-    fn is_there(&self, group: GroupId, member: MemberId, now: Moment) -> bool {
+    /// Whether the operator has given a member up: nothing that it says counts any more.
+    pub(crate) fn is_given_up(&self, member: MemberId) -> bool {
+        self.known.values().any(|known| known.given_up.contains(&member))
+    }
+
+    /// Whether a session speaks for a member that was given up.
+    pub(crate) fn is_of_given_up(&self, session: SessionId) -> bool {
+        let heard = self.seen.iter().filter(|(_, seen)| seen.session == session).map(|(member, _)| member);
+        self.speakers.get(&session).into_iter().chain(heard).any(|member| self.is_given_up(*member))
+    }
+
+    pub(crate) fn is_there(&self, group: GroupId, member: MemberId, now: Moment) -> bool {
         match self.known.get(&group) {
             Some(known) => known.view.members.contains_key(&member),
             None => self.seen.get(&member).is_some_and(|seen| now.since(seen.at) < PRESENT_FOR),
         }
     }
 
-    fn there(&self, group: GroupId, now: Moment) -> Vec<MemberId> {
-        match self.known.get(&group) {
-            Some(known) => known.view.members.keys().copied().collect(),
-            None => self.seen.keys().copied().filter(|member| self.is_there(group, *member, now)).collect(),
-        }
+    /// How many copies there are to be of a segment with so many of them.
+    pub(crate) fn copies(&self, group: GroupId, of_set: usize) -> usize {
+        let of_group = || self.known.get(&group).map(|known| known.view.copies);
+        self.copies.or_else(of_group).map_or(of_set, usize::from)
+    }
+
+    /// Who stays in a set once another member has joined it: who is in the view, and who speaks by this session. Everybody where no view is known: nobody is known to be
+    /// gone.
+    pub(crate) fn staying(&self, group: GroupId, session: SessionId) -> impl Fn(MemberId) -> bool + use<> {
+        let view: Option<BTreeSet<MemberId>> =
+            self.known.get(&group).map(|known| known.view.members.keys().copied().collect());
+        let speaks: BTreeSet<MemberId> =
+            self.seen.iter().filter(|(_, seen)| seen.session == session).map(|(id, _)| *id).collect();
+        move |member| view.as_ref().is_none_or(|view| view.contains(&member)) || speaks.contains(&member)
     }
 }
 
 impl Core {
-    /// The members of a segment's group that are there.
-    pub(crate) fn group_members(&self, segment: SegmentId, now: Moment) -> Vec<MemberId> {
-        self.sets.get(segment).map(|held| self.groups.there(held.group, now)).unwrap_or_default()
-    }
-
     /// What a member is told of a copy.
     fn judge(
         &mut self,
@@ -94,18 +115,35 @@ impl Core {
         };
         let place = place.filter(|_| verdict == Verdict::Clean);
         let (directory, group, row) = (held.directory, held.group, held.row.clone());
+        if row.set.contains(&member) {
+            self.sets.losses.offered(segment, member, row.is_lacking(offer));
+        }
         let whole = offer.sealed.is_some() && !offer.damaged;
         let since = match row.state {
-            SetState::Stored => now,
+            SetState::Stored | SetState::Lost => now,
             _ if whole => *self.sets.sealed_since.entry(segment).or_insert(now),
             _ => now,
         };
         let there: Vec<MemberId> =
             row.set.iter().copied().filter(|id| self.groups.is_there(group, *id, now)).collect();
+        // Whoever has all of it puts it while nobody of its set is there: as a copy of this epoch.
+        let alone = match row.state {
+            SetState::Sealed { len, check } if there.is_empty() && !offer.damaged => {
+                (offer.sealed == Some((len, check))).then_some((len, check))
+            }
+            _ => None,
+        };
+        let verdict = match (verdict, alone) {
+            (Verdict::Unwanted(epoch), Some((len, check))) if offer.epoch < epoch => {
+                Verdict::SealedAt { epoch, len, check }
+            }
+            (Verdict::Unwanted(_), Some(_)) => Verdict::Wanted,
+            (verdict, _) => verdict,
+        };
         let turn = now.since(since).as_nanos() / TURN.as_nanos();
         let next = there.get((turn % there.len().max(1) as u128) as usize);
-        let data = row.lane == Lane::Data && row.state != SetState::Stored;
-        let puts = data && whole && next == Some(&member) && verdict == Verdict::Wanted;
+        let data = row.lane == Lane::Data && !matches!(row.state, SetState::Stored | SetState::Lost);
+        let puts = data && whole && verdict == Verdict::Wanted && (next == Some(&member) || alone.is_some());
         let copies = whole && data && there.first() == Some(&member);
         let copy_to = row.joining.filter(|_| copies).map(|to| (to, row.epoch));
         Judged { segment, verdict, directory, place, puts, copy_to }
@@ -128,7 +166,8 @@ impl Core {
                 continue;
             }
             let present: Vec<MemberId> = view.members.keys().copied().collect();
-            let to = repair(segment, &held.row, &view.active(), &present, usize::from(view.copies));
+            let copies = groups.copies(held.group, held.row.set.len());
+            let to = repair(segment, &held.row, &view.active(), &present, copies);
             found.extend(to.map(|(_, to)| (segment, to)));
             if found.len() == MENDED {
                 break;
@@ -139,13 +178,42 @@ impl Core {
 }
 
 impl VolumeOwner {
-    /// Takes in what the registry says of a group: who is in it, and who was removed.
+    /// Takes in what the registry says of a group: who is in it, who was removed, and who was given up.
     pub fn group_is(&self, group: GroupId, row: &GroupRow) {
         let mut core = self.core.lock();
-        let known = Known { view: row.view.clone(), removed: row.removed.clone() };
-        if core.groups.known.get(&group).is_none_or(|old| old.view.epoch <= known.view.epoch) {
-            core.groups.known.insert(group, known);
+        // Every change of a group is a view of its own.
+        if core.groups.known.get(&group).is_some_and(|old| old.view.epoch >= row.view.epoch) {
+            return;
         }
+        let GroupRow { view, removed, given_up, .. } = row.clone();
+        let before = core.groups.known.insert(group, Known { view, removed, given_up });
+        let gone = |known: &Known| (known.given_up.clone(), known.removed.clone());
+        let now = (&row.given_up, &row.removed);
+        if !now.0.is_empty() && before.as_ref().map(gone).as_ref().map(|(a, b)| (a, b)) != Some(now) {
+            core.sets.losses.look_at_all();
+        }
+    }
+
+    /// Says on how many members what is written to the volume is to be, where it is written over a group; `None`: as many as the group has of its segments.
+    pub fn set_copies(&self, copies: Option<u8>) {
+        self.core.lock().groups.copies = copies;
+    }
+
+    /// Says that a session that lives is this member's, not a mount's.
+    pub fn is_of_member(&self, session: SessionId, member: MemberId) {
+        let mut core = self.core.lock();
+        if core.sessions.lives(session) {
+            core.groups.speakers.insert(session, member);
+        }
+    }
+
+    /// The sessions that live and are mounts', in the order of their numbers.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<SessionId> {
+        let core = self.core.lock();
+        let mut all = core.sessions.all();
+        all.retain(|session| !core.groups.speakers.contains_key(session));
+        all
     }
 
     /// Tells a member what becomes of its copies.
@@ -154,6 +222,10 @@ impl VolumeOwner {
         let places: Vec<_> =
             offer.offers.iter().map(|one| (one, carry::place(&self.ns, one.segment))).collect();
         let mut core = self.core.lock();
+        if core.groups.is_given_up(offer.member) {
+            // It is told nothing by which it would throw something away.
+            return Answer::Failed(Failure::NotPermitted);
+        }
         core.groups.seen.insert(offer.member, Seen { session, at: now });
         let judged = places.into_iter().map(|one| core.judge(offer.member, one, now));
         Answer::Judged(judged.collect())

@@ -29,6 +29,7 @@ use crate::{
     offers::Groups,
     opens::Opens,
     owner::VolumeOwner,
+    policies::Policies,
     request::Tell,
     sets::Sets,
     take::Taken,
@@ -106,7 +107,10 @@ impl VolumeOwner {
             locks_in: 0,
             sets: held.3,
             sets_in: 0,
+            policies: held.4,
+            administer: Default::default(),
             groups: Groups::default(),
+            kept: Default::default(),
             recoveries: BTreeMap::new(),
             tell: Vec::new(),
             garbage_since: FxHashMap::default(),
@@ -125,7 +129,7 @@ struct Loaded {
     writes: Writes,
     rights: AllRights,
     tokens: Tokens,
-    held: (Given, Opens, SharedLocks, Sets),
+    held: Held,
 }
 
 impl Loaded {
@@ -150,6 +154,7 @@ impl Loaded {
     }
 }
 
+type Held = (Given, Opens, SharedLocks, Sets, Policies);
 type Writes = Vec<(SessionId, Ino)>;
 type AllRights = FxHashMap<SessionId, Rights>;
 type Tokens = FxHashMap<SessionId, u64>;
@@ -194,14 +199,10 @@ fn load_sessions(
     Ok((writes, rights, tokens))
 }
 
-/// Takes in what sessions have: numbers, also of those that have ended; open inodes; locks.
-fn load_held(
-    engine: &dyn Engine,
-    sessions: &Sessions<Kept>,
-    at: SubvolumeId,
-) -> Result<(Given, Opens, SharedLocks, Sets), MetaError> {
+/// Takes in what sessions have: numbers, also of those that have ended; open inodes; locks. Besides, who has segments, and policies.
+fn load_held(engine: &dyn Engine, sessions: &Sessions<Kept>, at: SubvolumeId) -> Result<Held, MetaError> {
     let (mut given, mut opens, mut locks) = (Given::default(), Opens::default(), SharedLocks::default());
-    let mut sets = Sets::default();
+    let (mut sets, mut policies) = (Sets::default(), Policies::default());
     each_row(engine, &key::numbers(None), |key, value| {
         if let Key::Numbers(id) = key {
             let row = NumbersRow::decode(value).map_err(|source| damaged("numbers of a session", source))?;
@@ -236,7 +237,13 @@ fn load_held(
         }
         Ok(())
     })?;
-    Ok((given, opens, locks, sets))
+    each_row(engine, &key::policies(), |key, value| {
+        if let Key::Policy(id) = key {
+            policies.restore(id, value);
+        }
+        Ok(())
+    })?;
+    Ok((given, opens, locks, sets, policies))
 }
 
 fn damaged(row: &str, source: forebay_format::FormatError) -> MetaError {

@@ -28,6 +28,12 @@ impl Opens {
         self.sessions.contains_key(&ino)
     }
 
+    /// Whether another session than this one has it open.
+    pub(crate) fn is_open_beside(&self, session: SessionId, ino: Ino) -> bool {
+        let own = u32::from(self.has(session, ino));
+        self.sessions.get(&ino).is_some_and(|sessions| *sessions > own)
+    }
+
     pub(crate) fn has(&self, session: SessionId, ino: Ino) -> bool {
         self.of.get(&session).is_some_and(|inos| inos.contains(&ino))
     }

@@ -25,6 +25,7 @@ use crate::{
     carry,
     log::CommitLog,
     request::{Reply, Tell},
+    rights::Needed,
     run::with_wish,
     ticks::Ticks,
 };
@@ -168,9 +169,11 @@ impl VolumeOwner {
         }
         carry::read_ahead(&request.operation, &self.ns, self.at);
         let rights = self.rights(request.session).unwrap_or(Rights::ALL);
-        // What it may not do, and what cannot be read, is said in its turn.
-        let needs = self.needs(request.session, &rights, &request.operation);
-        let needs = needs.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
+        let needs = match self.needs(request.session, &rights, &request.operation) {
+            Ok(Needed::Leases(needs)) => needs,
+            // What it may not do, and what cannot be read, is said in its turn.
+            Ok(Needed::Forbidden(_)) | Err(_) => Vec::new(),
+        };
         let mut request = request;
         let mut core = self.core.lock();
         if rights.read_only {

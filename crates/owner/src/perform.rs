@@ -5,11 +5,11 @@
 use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use forebay_cluster::{Need, SessionId};
-use forebay_format::row::Extent;
+use forebay_format::row::{Extent, ObjectRef};
 use forebay_group::SetState;
 use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Piece, PieceSource, Removed};
 use forebay_protocol::{
-    Answer, Commit, Failure, InodeAnswer, Numbers, Operation, Rights, SetPlace, SpaceAnswer,
+    Answer, Commit, Failure, InodeAnswer, Numbers, ObjectCommit, Operation, Rights, SetPlace, SpaceAnswer,
 };
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashSet;
@@ -32,6 +32,11 @@ fn is_needed(needed: Option<&FxHashSet<Ino>>, ino: Ino) -> bool {
 
 fn extents_of(commit: &Commit) -> impl Iterator<Item = &Extent> {
     commit.files.iter().flat_map(|file| file.extents.iter().map(|(_, extent)| extent))
+}
+
+/// Whether an object has nothing in it, so that only its numbers are given back.
+fn is_empty(object: &ObjectCommit) -> bool {
+    !object.segments.is_empty() && object.segments.iter().all(|segment| segment.len == 0)
 }
 
 fn inode(inode: &Inode) -> Answer {
@@ -71,42 +76,41 @@ impl VolumeOwner {
                 let in_use = self.in_use(open);
                 let replaced = self.ns.rename(self.at, (*from, name), (*to, new_name), *mode, &in_use)?;
                 let moved = self.ns.lookup(self.at, *to, new_name)?;
-                let replaced = replaced.map(|removed| match self.removed(session, open, removed) {
-                    Answer::Inode(inode) => Some(inode),
-                    _ => None,
-                });
-                Answer::Renamed(Box::new(InodeAnswer::of(&moved)), replaced.flatten())
+                let moved = Box::new(InodeAnswer::of(&moved));
+                match replaced.map(|removed| self.removed(session, open, removed)) {
+                    Some(Answer::Orphaned(orphaned)) => Answer::RenamedOver(moved, orphaned),
+                    Some(Answer::Inode(replaced)) => Answer::Renamed(moved, Some(replaced)),
+                    _ => Answer::Renamed(moved, None),
+                }
             }
             Operation::Numbers(segments, objects) => self.give(session, *segments, *objects)?,
             Operation::Runs(runs) => self.give_runs(session, *runs)?,
-            Operation::Ahead(steps) => self.carry_out_ahead(session, rights, steps)?,
+            Operation::Ahead(steps) => self.carry_out_ahead(session, rights, (steps, needs))?,
             Operation::Commit(commit) => self.take_in(session, rights, (commit, needs))?,
-            Operation::Seal(inos) => {
-                let (needed, mut seen) = (needed(rights, needs), Vec::with_capacity(inos.len()));
-                for ino in inos {
-                    if is_needed(needed.as_ref(), *ino) && self.sees(session, rights, *ino)? {
-                        seen.push(*ino);
-                    }
-                }
-                self.ns.seal(self.at, &seen)?;
-                Answer::Done
-            }
+            Operation::Seal(inos) => self.seal(session, rights, (inos, needs))?,
             Operation::Space => self.space(),
             Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
             Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
                 Answer::Failed(Failure::NoSpace)
             }
-            Operation::Release(inos) => {
-                self.core.lock().released(session, self.at, inos);
-                Answer::Done
+            Operation::Share { source, from, len, .. } if self.shares_lost((*source, *from, *len))? => {
+                Answer::Failed(Failure::Io)
             }
+            Operation::Share { source, from, target, len, .. }
+                if self.shares_below_class(*target, (*source, *from, *len))? =>
+            {
+                Answer::Failed(Failure::BelowClass)
+            }
+            Operation::Release(inos) => self.release(session, inos),
             Operation::Map(ino, from, len) => self.map(*ino, *from, *len)?,
             Operation::Offer(offer) => self.offer(session, offer),
             Operation::Fenced(fenced) => self.fenced(session, fenced),
             Operation::OpenSegments(open) => self.open_segments(session, open)?,
             Operation::Store(store) => self.store(session, store)?,
-            Operation::Reseat(reseat) => self.reseat(*reseat),
+            Operation::Reseat(reseat) => self.reseat(session, *reseat),
             Operation::Settle(settle) => self.settle(session, settle)?,
+            Operation::Classes(policies) => self.classes(policies),
+            Operation::ChangePolicy(change) => self.perform_policy(change)?,
             Operation::TestLock(ino, request) => {
                 Answer::Conflict(self.core.lock().locks.conflict(session, *ino, request))
             }
@@ -139,12 +143,45 @@ impl VolumeOwner {
         }
     }
 
-    /// Notes what lost its last name and is open at the session.
+    /// Notes what lost its last name and is open at the session, and says whether it is elsewhere. Whoever looks at it meanwhile waits for this request, and who has a lease on it
+    /// has said so.
     fn removed(&self, session: SessionId, open: &[Ino], removed: Removed) -> Answer {
-        if removed.orphan && open.contains(&removed.inode.ino) {
-            self.core.lock().opened(session, self.at, removed.inode.ino);
+        let ino = removed.inode.ino;
+        if !removed.orphan {
+            return inode(&removed.inode);
         }
-        inode(&removed.inode)
+        let mut core = self.core.lock();
+        if open.contains(&ino) {
+            core.opened(session, self.at, ino);
+        }
+        if core.opens.is_open_beside(session, ino) || core.table.recovers() {
+            Answer::Orphaned(Box::new(InodeAnswer::of(&removed.inode)))
+        } else {
+            inode(&removed.inode)
+        }
+    }
+
+    /// Notes that a session has these open no longer. What has no name and is open nowhere goes, or some of it, before anybody else can come to have it open.
+    fn release(&self, session: SessionId, inos: &[Ino]) -> Answer {
+        self.core.lock().released(session, self.at, inos);
+        let is_gone = |ino: &Ino| {
+            let nameless = match self.ns.inode(self.at, *ino) {
+                Ok(inode) => inode.row.nlink == 0,
+                Err(MetaError::Stale(_)) => return true,
+                // It is seen to later, and nobody drops anything of it.
+                Err(_) => return false,
+            };
+            let free = nameless && {
+                let core = self.core.lock();
+                !core.opens.is_open(*ino) && !core.table.is_wanted_beside(session, *ino)
+            };
+            if free && let Err(error) = self.ns.purge(self.at, *ino) {
+                tracing::debug!(%error, %ino, "an inode without a name is removed later");
+            }
+            free
+        };
+        let gone: Vec<Ino> = inos.iter().copied().filter(is_gone).collect();
+        if gone.is_empty() { Answer::Done } else { Answer::Committed(gone) }
     }
 
     fn give(&self, session: SessionId, segments: u32, objects: u32) -> Result<Answer, MetaError> {
@@ -186,6 +223,23 @@ impl VolumeOwner {
         Ok(Answer::Committed(gone))
     }
 
+    /// Makes the contents of files final. What the session does not see it leaves alone.
+    fn seal(
+        &self,
+        session: SessionId,
+        rights: &Rights,
+        (inos, needs): (&[Ino], &[Need]),
+    ) -> Result<Answer, MetaError> {
+        let (needed, mut seen) = (needed(rights, needs), Vec::with_capacity(inos.len()));
+        for ino in inos {
+            if is_needed(needed.as_ref(), *ino) && self.sees(session, rights, *ino)? {
+                seen.push(*ino);
+            }
+        }
+        self.ns.seal(self.at, &seen)?;
+        Ok(Answer::Done)
+    }
+
     /// Whether there is no room for a range of a file to be there twice.
     fn exceeds(&self, source: Ino, from: u64, len: u64) -> Result<bool, MetaError> {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -208,8 +262,18 @@ impl VolumeOwner {
         if !self.core.lock().given.has(session, &commit.objects) {
             return Ok(Answer::Failed(Failure::Invalid));
         }
+        let empty: Vec<_> = commit.objects.iter().filter(|object| is_empty(object)).collect();
+        if !empty.is_empty() {
+            return self.take_back_numbers(session, commit, &empty);
+        }
+        let Some(lanes) = self.lanes_of(session, commit) else {
+            // What was to be committed is at its writer still, which writes it elsewhere.
+            return Ok(Answer::Failed(Failure::Io));
+        };
+        if self.commits_below_class(commit)? {
+            return Ok(Answer::Failed(Failure::BelowClass));
+        }
         let segments = || commit.objects.iter().flat_map(|object| &object.segments);
-        let lanes = self.lanes_of(session, commit);
         let raw: u64 = segments().fold(0, |sum, segment| sum.saturating_add(segment.raw));
         let raw = extents_of(commit)
             .filter(|extent| lanes.contains(&extent.segment))
@@ -265,11 +329,34 @@ impl VolumeOwner {
         Ok(Answer::Committed(gone))
     }
 
-    /// The segments of a commit that its session writes over the logs of members, and may still name.
-    fn lanes_of(&self, session: SessionId, commit: &Commit) -> BTreeSet<SegmentId> {
+    /// Objects of nothing: the session has put something under these names, or tried to, and nothing comes of it. Whatever is there is garbage.
+    fn take_back_numbers(
+        &self,
+        session: SessionId,
+        commit: &Commit,
+        empty: &[&ObjectCommit],
+    ) -> Result<Answer, MetaError> {
+        if empty.len() < commit.objects.len() || !commit.files.is_empty() {
+            return Ok(Answer::Failed(Failure::Invalid));
+        }
+        let names: Vec<ObjectRef> = empty.iter().map(|object| object.object).collect();
+        self.ns.abandon_objects(&names)?;
+        let segments: Vec<Vec<u64>> =
+            empty.iter().map(|object| object.segments.iter().map(|segment| segment.id.0).collect()).collect();
+        let used = names.iter().zip(&segments).map(|(object, segments)| (*object, segments.as_slice()));
+        self.core.lock().use_numbers(session, used);
+        Ok(Answer::Committed(Vec::new()))
+    }
+
+    /// The segments of a commit that its session writes over the logs of members, and may still name. `None` where it names bytes that nobody has any more.
+    fn lanes_of(&self, session: SessionId, commit: &Commit) -> Option<BTreeSet<SegmentId>> {
+        let mut named: BTreeSet<SegmentId> = extents_of(commit).map(|extent| extent.segment).collect();
         let core = self.core.lock();
-        let named = extents_of(commit).map(|extent| extent.segment);
-        named.filter(|segment| core.sets.may_name(session, *segment)).collect()
+        if named.iter().any(|segment| core.sets.is_lost(*segment)) {
+            return None;
+        }
+        named.retain(|segment| core.sets.may_name(session, *segment));
+        Some(named)
     }
 
     /// What a range of a file consists of. Of what the store does not have, who has it.
@@ -284,8 +371,13 @@ impl VolumeOwner {
                 continue;
             }
             let set = self.core.lock().sets.get(segment).and_then(|held| {
-                let unstored = held.row.state != SetState::Stored;
-                unstored.then(|| SetPlace { segment, group: held.group, set: held.row.set.clone() })
+                let set = match held.row.state {
+                    SetState::Open | SetState::Sealed { .. } => held.row.set.clone(),
+                    // Nobody has it.
+                    SetState::Lost => Vec::new(),
+                    SetState::Stored => return None,
+                };
+                Some(SetPlace { segment, group: held.group, set })
             });
             match set {
                 Some(set) => sets.push(set),
@@ -298,7 +390,8 @@ impl VolumeOwner {
 
     fn space(&self) -> Answer {
         let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit < u64::MAX);
-        Answer::Space(SpaceAnswer { used: self.ns.segment_totals().live, limit, inodes: 0 })
+        let (used, inodes) = (self.ns.segment_totals().live, self.ns.inodes().unwrap_or_default());
+        Answer::Space(SpaceAnswer { used, limit, inodes })
     }
 
     /// Sets how many bytes the files of the volume may have; `None` for no limit. What is more already stays.

@@ -27,25 +27,22 @@ impl Core {
                 break;
             }
             let Some(held) = sets.get(*segment).filter(|_| *batch <= *committed) else { continue };
-            recoveries.entry(*segment).or_insert_with(|| {
-                let mut recovery = Recovery::new([(*segment, held.row.clone())], GroupTerms::default());
-                groups.removed(held.group).for_each(|member| recovery.removed(member, now));
-                recovery
-            });
+            recoveries
+                .entry(*segment)
+                .or_insert_with(|| Recovery::new([(*segment, held.row.clone())], GroupTerms::default()));
         }
-        for (segment, recovery) in recoveries.iter_mut() {
-            let lost = |(_, set): &(SegmentId, Vec<MemberId>)| set.iter().all(|id| groups.lost.contains(id));
-            if recovery.missing().iter().any(lost) {
-                tracing::error!(%segment, "a segment is given up: all that had it are lost");
-                recovery.give_up(*segment, now);
-            }
+        // Also those that were removed, or of which this owner has heard, since it was begun.
+        for (segment, recovery) in recoveries {
+            let Some(held) = sets.get(*segment) else { continue };
+            groups.removed(held.group).for_each(|member| recovery.removed(member, now));
         }
     }
 
     /// Asks members to fence what they have not said to have fenced.
     fn ask_to_fence(&mut self) {
-        let Core { recoveries, groups, sessions, tell, .. } = self;
-        for (member, segment, epoch) in recoveries.values().flat_map(Recovery::to_ask) {
+        let Core { sets, committed, recoveries, groups, sessions, tell, .. } = self;
+        let asking = sets.asked(*committed);
+        for (member, segment, epoch) in recoveries.values().flat_map(Recovery::to_ask).chain(asking) {
             let session: Option<SessionId> = groups.session_of(member).filter(|id| sessions.lives(*id));
             tell.extend(session.map(|session| (session, Push::Fence { member, segment, epoch })));
         }
@@ -61,11 +58,13 @@ impl VolumeOwner {
     pub(crate) fn fenced(&self, session: SessionId, fenced: &FencedCopies) -> Answer {
         let now = self.ticks.now();
         let mut core = self.core.lock();
-        // Another session may not speak for it.
-        if core.groups.session_of(fenced.member) != Some(session) {
+        // Another session may not speak for it, nor it itself once it was given up.
+        let given_up = core.groups.is_given_up(fenced.member) || core.groups.is_of_given_up(session);
+        if given_up || core.groups.session_of(fenced.member) != Some(session) {
             return Answer::Failed(Failure::NotPermitted);
         }
         for copy in &fenced.copies {
+            core.sets.answered(fenced.member, copy);
             if let Some(recovery) = core.recoveries.get_mut(&copy.segment) {
                 recovery.answered(fenced.member, copy.segment, copy.epoch, copy.fenced, now);
             }
@@ -111,26 +110,5 @@ impl VolumeOwner {
     #[must_use]
     pub fn missing_segments(&self) -> Missing {
         self.core.lock().recoveries.values().flat_map(Recovery::missing).collect()
-    }
-
-    /// The operator says that these members are lost for good: what they alone had is given up. Returns the segments that the store has not and that no other member
-    /// of their set has. A later owner is told again.
-    pub fn give_up_members(&self, members: &[MemberId]) -> Vec<SegmentId> {
-        let mut core = self.core.lock();
-        core.groups.lost.extend(members);
-        let Core { sets, groups, .. } = &*core;
-        let gone = |row: &SetRow| {
-            let named = row.set.iter().any(|member| members.contains(member));
-            named && row.state != SetState::Stored && row.set.iter().all(|id| groups.lost.contains(id))
-        };
-        let gone: Vec<SegmentId> =
-            sets.all().filter(|(_, held)| gone(&held.row)).map(|(segment, _)| segment).collect();
-        if !gone.is_empty() {
-            tracing::error!(
-                segments = gone.len(),
-                "what only members had that are lost for good is given up"
-            );
-        }
-        gone
     }
 }

@@ -36,6 +36,15 @@ fn leads_to(ns: &Namespace, at: SubvolumeId, root: Ino, ino: Ino) -> Result<bool
     }
 }
 
+/// What is to be had before an operation of a session is carried out.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Needed {
+    /// These leases are in nobody's way. None of what it does not see, or others would lose their leases for nothing.
+    Leases(Vec<Need>),
+    /// It may not, for this reason: it is not to be carried out, also if it may a moment later.
+    Forbidden(Failure),
+}
+
 impl VolumeOwner {
     /// Whether a session sees an inode.
     pub(crate) fn sees(&self, session: SessionId, rights: &Rights, ino: Ino) -> Result<bool, MetaError> {
@@ -51,29 +60,37 @@ impl VolumeOwner {
         Ok(core.opens.has(session, ino) || (!is_directory && core.table.lease(session, ino).is_some()))
     }
 
-    /// The inodes that an operation of a session needs: none that it does not see, or others would lose their leases for nothing. Or why it may not: then it is not to be
-    /// carried out, also if it may a moment later.
+    /// What an operation of a session needs.
     ///
     /// # Errors
-    /// [`MetaError`] where that cannot be read: it is not to be carried out before.
+    /// [`MetaError`] where that, or whether it may, cannot be read: it is not to be carried out before, and nobody's leases are asked for.
     pub(crate) fn needs(
         &self,
         session: SessionId,
         rights: &Rights,
         operation: &Operation,
-    ) -> Result<Result<Vec<Need>, Failure>, MetaError> {
+    ) -> Result<Needed, MetaError> {
         let mut needs = carry::needs(operation, &self.ns, self.at)?;
-        if rights.root == Ino::ROOT {
-            return Ok(Ok(needs));
+        if let Operation::Ahead(steps) = operation {
+            needs.extend(self.core.lock().needed_by_commits(session, steps));
         }
-        if matches!(operation, Operation::Commit(_) | Operation::Hold(_) | Operation::Seal(_)) {
-            needs.retain(|need| !matches!(self.sees(session, rights, need.ino), Ok(false)));
+        let asks_little = rights.root == Ino::ROOT && !matches!(operation, Operation::ChangePolicy(_));
+        if asks_little {
+            return Ok(Needed::Leases(needs));
         }
-        match self.forbids(session, rights, operation) {
-            Ok(Some(failure)) => Ok(Err(failure)),
-            // What cannot be read is looked at again when it is carried out.
-            Ok(None) | Err(_) => Ok(Ok(needs)),
+        if let Some(failure) = self.forbids(session, rights, operation)? {
+            return Ok(Needed::Forbidden(failure));
         }
+        if !matches!(operation, Operation::Commit(_) | Operation::Hold(_) | Operation::Seal(_)) {
+            return Ok(Needed::Leases(needs));
+        }
+        let mut seen = Vec::with_capacity(needs.len());
+        for need in needs {
+            if self.sees(session, rights, need.ino)? {
+                seen.push(need);
+            }
+        }
+        Ok(Needed::Leases(seen))
     }
 
     /// Why a session may not do this, if so.
@@ -87,6 +104,10 @@ impl VolumeOwner {
             return Ok(Some(Failure::ReadOnly));
         }
         if rights.root != Ino::ROOT && is_of_a_member(operation) {
+            return Ok(Some(Failure::NotPermitted));
+        }
+        if matches!(operation, Operation::ChangePolicy(_)) && !self.core.lock().administer.contains(&session)
+        {
             return Ok(Some(Failure::NotPermitted));
         }
         if rights.root != Ino::ROOT {
@@ -144,6 +165,8 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         // Each step is looked at by itself.
         Operation::Ahead(_) | Operation::Runs(_) => [None, None],
         Operation::Space
+        | Operation::Classes(_)
+        | Operation::ChangePolicy(_)
         | Operation::Numbers(..)
         | Operation::Commit(_)
         | Operation::Hold(_)
@@ -188,10 +211,14 @@ pub(crate) fn seen(answer: &mut Answer, rights: &Rights) {
         }
     };
     match answer {
-        Answer::Inode(inode) => hide(inode),
+        Answer::Inode(inode) | Answer::Orphaned(inode) => hide(inode),
         Answer::Renamed(moved, replaced) => {
             hide(moved);
             replaced.iter_mut().for_each(|inode| hide(inode));
+        }
+        Answer::RenamedOver(moved, orphaned) => {
+            hide(moved);
+            hide(orphaned);
         }
         _ => {}
     }

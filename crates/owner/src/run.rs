@@ -15,6 +15,7 @@ use crate::{
     carry,
     log::CommitLog,
     owner::VolumeOwner,
+    rights::Needed,
     take::may_pass,
 };
 
@@ -49,11 +50,11 @@ impl VolumeOwner {
         // Names may have come to stand for other inodes while it waited. From here on they cannot.
         let (needs, forbidden) = match self.needs(request.session, &rights, &request.operation) {
             // Nobody else is asked for a lease by what is refused.
-            Ok(Ok(needs)) if self.is_uncovered(&request, &needs) => {
+            Ok(Needed::Leases(needs)) if self.is_uncovered(&request, &needs) => {
                 (Vec::new(), Some(if rights.read_only { Failure::ReadOnly } else { Failure::NotPermitted }))
             }
-            Ok(Ok(needs)) => (with_wish(needs, request.wish), None),
-            Ok(Err(failure)) => (Vec::new(), Some(failure)),
+            Ok(Needed::Leases(needs)) => (with_wish(needs, request.wish), None),
+            Ok(Needed::Forbidden(failure)) => (Vec::new(), Some(failure)),
             Err(MetaError::Engine(error)) if may_pass(&error) => return self.put_off(id, &error),
             Err(error) => (Vec::new(), Some(logged(&error))),
         };
@@ -135,6 +136,9 @@ impl VolumeOwner {
         }
         if matches!(request.operation, Operation::Offer(_)) {
             batch = batch.max(core.sets_in);
+        }
+        if matches!(request.operation, Operation::Classes(_)) {
+            batch = batch.max(core.policies.changed_in);
         }
         if lives && request.slot.is_some() {
             core.keep_answer(request, &answer.encode());

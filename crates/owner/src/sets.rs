@@ -13,9 +13,12 @@ use forebay_format::{
 };
 use forebay_group::{GroupId, Lane, MemberId, SetRow, SetState};
 use forebay_types::{Ino, SegmentId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::batch::{BatchNumber, Core};
+use crate::{
+    batch::{BatchNumber, Core},
+    losses::Losses,
+};
 
 /// Directories whose next number is remembered.
 const RUNS_MAX: usize = 4096;
@@ -35,6 +38,7 @@ impl Held {
             SetState::Open => SetRowState::Open,
             SetState::Sealed { len, check } => SetRowState::Sealed { len, check },
             SetState::Stored => SetRowState::Stored,
+            SetState::Lost => SetRowState::Lost,
         };
         let row = SegmentSetRow {
             writer: row.writer.0,
@@ -46,6 +50,7 @@ impl Held {
             joining: row.joining.map(|member| member.0),
             state,
             settled: row.settled,
+            recovered: row.recovered,
         };
         row.encode()
     }
@@ -57,6 +62,7 @@ impl From<SegmentSetRow> for Held {
             SetRowState::Open => SetState::Open,
             SetRowState::Sealed { len, check } => SetState::Sealed { len, check },
             SetRowState::Stored => SetState::Stored,
+            SetRowState::Lost => SetState::Lost,
         };
         let set_row = SetRow {
             writer: SessionId(row.writer),
@@ -66,6 +72,7 @@ impl From<SegmentSetRow> for Held {
             joining: row.joining.map(MemberId),
             state,
             settled: row.settled,
+            recovered: row.recovered,
         };
         Held { row: set_row, directory: row.directory, group: GroupId(row.group) }
     }
@@ -82,6 +89,8 @@ pub(crate) struct Sets {
     pub(crate) sealed_since: FxHashMap<SegmentId, Moment>,
     /// Open ones whose writer has ended, and the batch that has their epoch.
     pub(crate) orphaned: BTreeMap<SegmentId, BatchNumber>,
+    /// What may be lost, since members were given up.
+    pub(crate) losses: Losses,
     /// The numbers that a directory's next segments get: from the first to below the second.
     numbers: FxHashMap<Ino, (u64, u64)>,
 }
@@ -95,6 +104,11 @@ impl Sets {
         self.held.iter().map(|(segment, held)| (*segment, held))
     }
 
+    /// Those from this one on.
+    pub(crate) fn from(&self, segment: SegmentId) -> impl Iterator<Item = (SegmentId, &Held)> {
+        self.held.range(segment..).map(|(segment, held)| (*segment, held))
+    }
+
     pub(crate) fn row(&self, segment: SegmentId) -> Option<&SetRow> {
         self.held.get(&segment).map(|held| &held.row)
     }
@@ -106,7 +120,15 @@ impl Sets {
     /// Whether a session writes a segment, and a request of it may name that.
     pub(crate) fn may_name(&self, session: SessionId, segment: SegmentId) -> bool {
         let row = self.row(segment);
-        row.is_some_and(|row| row.writer == session && !row.settled && row.lane == Lane::Data)
+        let may = |row: &SetRow| {
+            row.writer == session && !row.settled && row.lane == Lane::Data && row.state != SetState::Lost
+        };
+        row.is_some_and(may)
+    }
+
+    /// Whether nobody has a segment any more.
+    pub(crate) fn is_lost(&self, segment: SegmentId) -> bool {
+        self.losses.has(segment)
     }
 
     /// Takes in a row that a former owner left.
@@ -116,6 +138,7 @@ impl Sets {
 
     pub(crate) fn insert(&mut self, segment: SegmentId, held: Held) {
         self.of.entry(held.row.writer).or_default().insert(segment);
+        self.losses.look_at(segment, &held.row);
         self.held.insert(segment, held);
     }
 
@@ -129,6 +152,7 @@ impl Sets {
         }
         self.sealed_since.remove(&segment);
         self.orphaned.remove(&segment);
+        self.losses.forget(segment);
         self.doubtful.remove(&segment);
     }
 
@@ -175,6 +199,7 @@ impl Core {
         }
         held.row = row;
         self.sets.doubtful.insert(segment);
+        self.sets.losses.look_at(segment, &held.row);
         self.put_set(segment);
         true
     }
@@ -198,6 +223,12 @@ impl Core {
                 self.sets.orphaned.insert(segment, self.open);
             }
         }
+    }
+
+    /// Sessions that have ended, requests of which are still being carried out: these may name segments that are settled by now.
+    pub(crate) fn ending_writers(&self) -> FxHashSet<SessionId> {
+        let asking = self.requests.values().map(|pending| pending.request.session);
+        asking.filter(|session| !self.sessions.lives(*session)).collect()
     }
 
     /// The segments of sessions that ended with a former owner, or before it was done with them.

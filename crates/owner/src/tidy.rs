@@ -129,6 +129,13 @@ impl VolumeOwner {
     /// Removes inodes that have no name, and that nobody has open.
     fn purge(&self, steps: &mut usize) -> Result<(), MetaError> {
         for (at, ino) in self.ns.listed_orphans() {
+            // Those that are open keep no others waiting; it is looked again inside.
+            {
+                let core = self.core.lock();
+                if core.opens.is_open(ino) || core.table.recovers() {
+                    continue;
+                }
+            }
             let nameless = match self.ns.inode(at, ino) {
                 Ok(inode) => inode.row.nlink == 0,
                 Err(MetaError::Stale(_)) => true,
@@ -181,7 +188,11 @@ impl VolumeOwner {
         let _turn = self.lanes.lock();
         let dead: Vec<SegmentId> = {
             let core = self.core.lock();
-            dead.iter().copied().filter(|segment| SetRow::may_collect(core.sets.row(*segment))).collect()
+            let ending = core.ending_writers();
+            let free = |row: Option<&SetRow>| {
+                SetRow::may_collect(row) && row.is_none_or(|row| !ending.contains(&row.writer))
+            };
+            dead.iter().copied().filter(|segment| free(core.sets.row(*segment))).collect()
         };
         let forgotten = self.ns.forget_dead(&dead)?;
         let mut core = self.core.lock();
@@ -193,7 +204,7 @@ impl VolumeOwner {
         Ok(())
     }
 
-    /// Looks after segments over the logs of members: what is over goes, what has too few copies gets some, what a client that ended has left open is recovered.
+    /// Looks after segments over the logs of members: what is over goes, what has too few copies gets some, what nobody has is given up, what a client that ended has left open is recovered.
     fn see_to_sets(&self, steps: &mut usize) -> Result<(), MetaError> {
         while *steps > 0 {
             *steps -= 1;
@@ -202,6 +213,7 @@ impl VolumeOwner {
             }
         }
         self.beside_requests(|| {
+            self.see_to_losses()?;
             self.mend();
             Ok(())
         })?;

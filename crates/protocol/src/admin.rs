@@ -40,6 +40,8 @@ pub enum VolumeRequest {
     Show(String),
     /// Changes one.
     Set(String, VolumeSet),
+    /// The one with this number, if it is on record that it was deleted, or is being deleted: it never comes back. Nothing where that is not known.
+    Deleted(VolumeId),
     /// Forgets one that nobody has mounted. Its objects stay unless the second says otherwise.
     Delete(String, bool),
 }
@@ -271,6 +273,7 @@ choice!(VolumeRequest {
     3 => Show(name),
     4 => Set(name, set),
     5 => Delete(name, objects),
+    6 => Deleted(id),
 });
 choice!(MigratePhase {
     1 => Idle,

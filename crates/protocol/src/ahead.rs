@@ -11,7 +11,8 @@ use crate::{
     word::{Word, lists, wrong},
 };
 
-/// An operation that a client has carried out by itself, with what it chose. Only those on names, attributes and extended attributes may be.
+/// An operation that a client has carried out by itself, with what it chose. Only those on names, attributes and extended attributes may be, and commits: what one tells was written,
+/// so that the client has its bytes still where it is refused.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// When it was carried out.
@@ -25,12 +26,15 @@ pub struct Step {
 /// Tags of the operations that a step may have.
 const FIRST: u8 = 32;
 const LAST: u8 = 41;
+const COMMIT: u8 = 43;
 
 impl Step {
     /// Whether a client may carry this out before it tells the owner.
     #[must_use]
     pub fn may_be(operation: &Operation) -> bool {
-        use Operation::{Link, Make, RemoveXattr, Rename, Rmdir, SetAtime, SetAttr, SetXattr, Unlink};
+        use Operation::{
+            Commit, Link, Make, RemoveXattr, Rename, Rmdir, SetAtime, SetAttr, SetXattr, Unlink,
+        };
         matches!(
             operation,
             Make(..)
@@ -42,6 +46,7 @@ impl Step {
                 | SetAtime(..)
                 | SetXattr(..)
                 | RemoveXattr(..)
+                | Commit(_)
         )
     }
 }
@@ -116,8 +121,8 @@ impl Word for Step {
     /// The operation's tag is looked at before the operation: one that contains others would take as much stack as somebody likes.
     fn take(from: &mut Decoder<'_>) -> Result<Step, FormatError> {
         let (time, made) = (Word::take(from)?, Word::take(from)?);
-        match from.rest().first() {
-            Some(FIRST..=LAST) => {}
+        match from.rest().first().copied() {
+            Some(FIRST..=LAST | COMMIT) => {}
             tag => return Err(wrong(format!("{tag:?} is no operation that a client carries out ahead"))),
         }
         let operation = Operation::take(from)?;

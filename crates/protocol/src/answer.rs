@@ -4,9 +4,10 @@ use forebay_format::row::{DirectoryRow, InodeRow, ObjectRef};
 use forebay_group::NotTaken;
 use forebay_locks::LockRange;
 use forebay_meta::{DirEntry, Inode, LogError, MetaError, Piece};
-use forebay_types::{FileKind, Ino, SegmentId};
+use forebay_types::{FileKind, Ino, PolicyId, SegmentId, SyncClass};
 
 use crate::{
+    PolicyRule,
     commit::Numbers,
     sets::{Judged, OpenedSegment, SetPlace},
     word::{choice, lists, record},
@@ -145,6 +146,8 @@ pub enum Failure {
     Sealed,
     /// The session has too many locks there.
     TooManyLocks,
+    /// What was committed is not where a file's policy says that it is to be: it can be put into the store, and committed again.
+    BelowClass,
 }
 
 choice!(Failure {
@@ -171,6 +174,7 @@ choice!(Failure {
     21 => Deadlock,
     22 => Sealed,
     23 => TooManyLocks,
+    24 => BelowClass,
 });
 
 impl From<&MetaError> for Failure {
@@ -241,6 +245,16 @@ pub enum Answer {
     Judged(Vec<Judged>),
     /// What a range of a file consists of, where segments of it have no place in the store that is known: these say who has them.
     MappedSets(Mapped, Vec<SetPlace>),
+    /// The inode has lost its last name, and stays: another session has it open, or may have. What is kept back of it is still to be told.
+    Orphaned(Box<InodeAnswer>),
+    /// What a move did where that is so of what had the new name: the inode that was moved, and that one.
+    RenamedOver(Box<InodeAnswer>, Box<InodeAnswer>),
+    /// What `fsync` waits for at least by these policies; of those that are not named, for what the volume says.
+    Classes(Vec<(PolicyId, SyncClass)>),
+    /// As [`Answer::Ahead`], where commits have named inodes that are gone: these.
+    AheadGone(Vec<(u32, Failure)>, Vec<Ino>),
+    /// As [`Answer::Classes`], where one of them says on which disks bytes may be.
+    Rules(Vec<PolicyRule>),
 }
 
 record!(SegmentPlace { object, offset, len });
@@ -270,6 +284,11 @@ choice!(Answer {
     16 => Stored(not_taken),
     17 => Judged(judged),
     18 => MappedSets(mapped, sets),
+    19 => Orphaned(inode),
+    20 => RenamedOver(moved, orphaned),
+    21 => Classes(classes),
+    22 => AheadGone(failed, gone),
+    23 => Rules(rules),
 });
 
 impl Answer {
@@ -277,8 +296,33 @@ impl Answer {
     #[must_use]
     pub fn inode(&self) -> Option<&InodeAnswer> {
         match self {
-            Answer::Inode(inode) => Some(inode),
+            Answer::Inode(inode) | Answer::Orphaned(inode) => Some(inode),
             _ => None,
         }
+    }
+
+    /// What a move did: the inode that was moved, and the one that had the new name.
+    #[must_use]
+    pub fn renamed(&self) -> Option<(&InodeAnswer, Option<&InodeAnswer>)> {
+        match self {
+            Answer::Renamed(moved, replaced) => Some((moved, replaced.as_deref())),
+            Answer::RenamedOver(moved, orphaned) => Some((moved, Some(orphaned))),
+            _ => None,
+        }
+    }
+
+    /// Of what a client has done by itself, the steps that failed.
+    #[must_use]
+    pub fn failed_steps(&self) -> Option<&[(u32, Failure)]> {
+        match self {
+            Answer::Ahead(failed) | Answer::AheadGone(failed, _) => Some(failed),
+            _ => None,
+        }
+    }
+
+    /// Whether an inode has lost its last name and stays, as another session has it open or may have.
+    #[must_use]
+    pub fn leaves_orphan(&self) -> bool {
+        matches!(self, Answer::Orphaned(_) | Answer::RenamedOver(..))
     }
 }

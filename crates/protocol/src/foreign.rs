@@ -8,12 +8,13 @@ use forebay_format::{
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_types::{
-    Compression, Durability, Encryption, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId,
+    Compression, Durability, Encryption, Epoch, FileKind, Ino, ObjectId, PolicyId, SegmentId, Timespec,
+    VolumeId,
 };
 
 use crate::word::{Word, choice, lists, number, record};
 
-number!(Ino, SegmentId, ObjectId, Epoch, VolumeId, SessionId, SlotNumber);
+number!(Ino, PolicyId, SegmentId, ObjectId, Epoch, VolumeId, SessionId, SlotNumber);
 record!(ObjectRef { epoch, id });
 record!(Stamp { epoch, number });
 record!(Grant { ino, lease, stamp });

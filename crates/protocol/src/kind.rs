@@ -28,6 +28,8 @@ pub enum Kind {
     Overview = 19,
     /// [`crate::MigrateRequest`], answered by [`crate::MigrateStatus`].
     Migrate = 20,
+    /// [`crate::PolicyRequest`], answered by [`crate::PolicyInfo`].
+    Policies = 21,
     /// [`crate::group::RenewMember`], answered by [`crate::group::Renewed`].
     RenewMember = 24,
     /// [`crate::group::Join`], answered by [`crate::group::Joined`].
@@ -40,6 +42,8 @@ pub enum Kind {
     Vouch = 28,
     /// [`crate::group::Leave`], answered by nothing.
     Leave = 29,
+    /// [`crate::group::SetsOf`], answered by a list of [`crate::group::VolumeSets`].
+    Sets = 30,
     /// [`crate::group::Greet`], answered by [`crate::group::Greeted`].
     Greet = 32,
     /// [`crate::group::Appends`] and bulk, answered by [`crate::group::Taken`].
@@ -58,11 +62,17 @@ pub enum Kind {
     Distrust = 39,
     /// [`crate::group::Copied`] and bulk, answered by [`crate::group::Taken`].
     Copy = 40,
+    /// [`crate::group::Warm`], answered by [`crate::group::Warmed`].
+    Warm = 41,
+    /// [`crate::WantedOf`], answered by [`crate::Wanted`].
+    Wanted = 42,
+    /// [`crate::KeptOf`], answered by a list of [`crate::VolumeKept`].
+    Kept = 43,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 27] = [
+    pub const ALL: [Kind; 32] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -75,12 +85,14 @@ impl Kind {
         Kind::Status,
         Kind::Overview,
         Kind::Migrate,
+        Kind::Policies,
         Kind::RenewMember,
         Kind::Join,
         Kind::Groups,
         Kind::ViewOf,
         Kind::Vouch,
         Kind::Leave,
+        Kind::Sets,
         Kind::Greet,
         Kind::Append,
         Kind::Seal,
@@ -90,6 +102,9 @@ impl Kind {
         Kind::Peek,
         Kind::Distrust,
         Kind::Copy,
+        Kind::Warm,
+        Kind::Wanted,
+        Kind::Kept,
     ];
 
     /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.

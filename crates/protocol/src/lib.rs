@@ -11,6 +11,7 @@ mod foreign;
 pub mod group;
 mod kind;
 mod operation;
+mod policy;
 mod refusal;
 mod request;
 mod session;
@@ -26,6 +27,11 @@ pub use answer::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Mapped,
 pub use commit::{Commit, FileCommit, Numbers, ObjectCommit, SegmentCommit};
 pub use kind::Kind;
 pub use operation::{MAP_PIECES_MAX, Operation};
+pub use policy::{
+    Disks, KeptOf, POLICIES_MAX, PolicyChange, PolicyEdit, PolicyInfo, PolicyKept, PolicyParts, PolicyReport,
+    PolicyRequest, PolicyRule, PolicySaid, PolicyStep, PolicySums, PolicyVersion, PolicyWhat, VolumeKept,
+    Wanted, WantedOf, WantedPlace, Wish,
+};
 pub use refusal::{Refusal, Rights};
 pub use request::{Request, Response};
 pub use session::{Hello, Push, Reclaim, Reclaimed, Return, Welcome};

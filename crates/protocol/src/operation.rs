@@ -2,11 +2,12 @@
 
 use forebay_locks::{LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
-use forebay_types::{Ino, Timespec};
+use forebay_types::{Ino, PolicyId, Timespec};
 
 use crate::{
     ahead::Step,
     commit::Commit,
+    policy::PolicyChange,
     sets::{BytesBack, FencedCopies, OfferCopies, OpenSegments, Reseat, Settle, StoreSegments},
     word::choice,
 };
@@ -50,7 +51,8 @@ pub enum Operation {
     MakeNameless(Ino, NewInode),
     /// Gives an inode another name.
     Link(Ino, Ino, Vec<u8>),
-    /// Removes a name that is not a directory's. The last: whether the session has an inode open, asked of what loses its last name.
+    /// Removes a name that is not a directory's. The last: whether the session has an inode open, asked of what loses its last name. Answered by
+    /// [`crate::Answer::Orphaned`] where another session has it open.
     Unlink(Ino, Vec<u8>, Vec<Ino>),
     /// Removes an empty directory; the last as with [`Operation::Unlink`].
     Rmdir(Ino, Vec<u8>, Vec<Ino>),
@@ -109,7 +111,8 @@ pub enum Operation {
         /// What it changes besides.
         attr: WriteAttr,
     },
-    /// The session has these open no longer.
+    /// The session has these open no longer. Answered by [`crate::Answer::Committed`] with those that are gone, if any: they have no name, and nobody else has them
+    /// open.
     Release(Vec<Ino>),
     /// Locks a file or a range of it; whether to be told when it is free, where it is not.
     Lock(Ino, LockRequest, bool),
@@ -131,6 +134,9 @@ pub enum Operation {
     Fenced(FencedCopies),
     /// A member of a group hands bytes of a segment back, as it was asked to. It changes nothing but what the owner has in memory.
     BytesBack(BytesBack),
+    /// What `fsync` of what goes by these policies waits for at least. Answered by [`crate::Answer::Classes`], or by
+    /// [`crate::Answer::Rules`] where one of them says besides on which disks bytes may be.
+    Classes(Vec<PolicyId>),
     /// Opens segments over the logs of a group's members.
     OpenSegments(OpenSegments),
     /// Says that segments are in an object that is in the store.
@@ -139,6 +145,8 @@ pub enum Operation {
     Reseat(Reseat),
     /// Says which segments of the session are sealed, and which no later request names.
     Settle(Settle),
+    /// Changes policies.
+    ChangePolicy(PolicyChange),
 }
 
 choice!(Operation {
@@ -154,6 +162,7 @@ choice!(Operation {
     10 => Offer(offer),
     11 => Fenced(fenced),
     12 => BytesBack(bytes),
+    13 => Classes(policies),
     32 => Make(parent, name, new),
     33 => MakeNameless(parent, new),
     34 => Link(ino, parent, name),
@@ -180,6 +189,7 @@ choice!(Operation {
     55 => Store(store),
     56 => Reseat(reseat),
     57 => Settle(settle),
+    58 => ChangePolicy(change),
 });
 
 impl Operation {
@@ -187,7 +197,8 @@ impl Operation {
     #[must_use]
     pub fn changes(&self) -> bool {
         use Operation::{
-            BytesBack, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Space, TestLock, Xattr, Xattrs,
+            BytesBack, Classes, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Space, TestLock, Xattr,
+            Xattrs,
         };
         !matches!(
             self,
@@ -203,6 +214,7 @@ impl Operation {
                 | Offer(_)
                 | Fenced(_)
                 | BytesBack(_)
+                | Classes(_)
         )
     }
 }

@@ -132,6 +132,8 @@ pub enum Push {
         /// How many.
         len: u32,
     },
+    /// Segments were given up since the session was told last: what files have of them is lost for good. Maps say which.
+    Lost,
 }
 
 record!(Hello { volume, token, session, client, resumes });
@@ -145,4 +147,5 @@ choice!(Push {
     4 => Ended { session },
     5 => Fence { member, segment, epoch },
     6 => ReadBack { member, segment, from, len },
+    7 => Lost,
 });

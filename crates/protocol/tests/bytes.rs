@@ -13,19 +13,24 @@ use forebay_group::{
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, BytesBack, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FencedCopies, FencedCopy,
-    FileCommit, Hello, InodeAnswer, Judged, Mapped, MemberStatus, Message, MigratePhase, MigrateRequest,
-    MigrateStatus, Numbers, ObjectCommit, OfferCopies, OpenSegments, OpenedSegment, Operation, Overview,
-    OwnedStatus, OwnerDetail, Placing, Push, Reclaim, Reclaimed, Refusal, Request, Reseat, Response, Return,
-    Rights, SealedSegment, SegmentCommit, SegmentPlace, ServerStatus, SetPlace, Settle, SpaceAnswer, Step,
-    StoreSegments, StoredSegment, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest, VolumeSet,
-    VolumeStatus, Welcome,
+    Answer, BytesBack, ClientStatus, Commit, Contents, DirectoryEntry, Disks, Failure, FencedCopies,
+    FencedCopy, FileCommit, Hello, InodeAnswer, Judged, KeptOf, Mapped, MemberStatus, Message, MigratePhase,
+    MigrateRequest, MigrateStatus, Numbers, ObjectCommit, OfferCopies, OpenSegments, OpenedSegment,
+    Operation, Overview, OwnedStatus, OwnerDetail, Placing, PolicyChange, PolicyEdit, PolicyInfo, PolicyKept,
+    PolicyParts, PolicyReport, PolicyRequest, PolicyRule, PolicySaid, PolicyStep, PolicySums, PolicyVersion,
+    PolicyWhat, Push, Reclaim, Reclaimed, Refusal, Request, Reseat, Response, Return, Rights, SealedSegment,
+    SegmentCommit, SegmentPlace, ServerStatus, SetPlace, Settle, SpaceAnswer, Step, StoreSegments,
+    StoredSegment, TokenInfo, TokenRequest, VolumeInfo, VolumeKept, VolumeRequest, VolumeSet, VolumeStatus,
+    Wanted, WantedOf, WantedPlace, Welcome, Wish,
     group::{
         Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined,
-        Leave, MemberNumbers, Peek, RenewMember, Renewed, ViewOf, Walk, WriteClass,
+        Leave, LostMember, MemberNumbers, MissingSegment, Peek, RenewMember, Renewed, SetsOf, Tally, ViewOf,
+        VolumeSets, Walk, WriteClass,
     },
 };
-use forebay_types::{Compression, Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec, VolumeId};
+use forebay_types::{
+    Compression, Epoch, FileKind, Ino, ObjectId, PolicyId, SegmentId, SyncClass, Timespec, VolumeId,
+};
 use proptest::prelude::*;
 
 const TIME: Timespec = Timespec { secs: 1_700_000_000, nanos: 5 };
@@ -59,6 +64,7 @@ fn row(kind: FileKind) -> InodeRow {
         has_xattrs: true,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: if kind == FileKind::Regular { Layout::Single(0, 0, EXTENT) } else { Layout::Empty },
     }
 }
@@ -163,6 +169,22 @@ fn operations() -> Vec<Operation> {
 const MEMBER: MemberId = MemberId([7; 16]);
 const GROUP: GroupId = GroupId([9; 16]);
 
+fn on_policies() -> Vec<Operation> {
+    use Operation as Op;
+    let class = Some(SyncClass::Replica(3));
+    let none = PolicyEdit::default();
+    let (group, gone) = (Some(Some(GROUP)), Some(None));
+    let all =
+        PolicyEdit { durability: Some(None), pin: Some(true), confine: group, place: gone, exclude: group };
+    vec![
+        Op::Classes(vec![PolicyId(1), PolicyId(300)]),
+        Op::ChangePolicy(PolicyChange::Set(Ino(4097), PolicyEdit { durability: Some(class), ..none })),
+        Op::ChangePolicy(PolicyChange::Set(Ino(4097), all)),
+        Op::ChangePolicy(PolicyChange::Give(PolicyId(300), vec![Ino(4097), Ino(9)])),
+        Op::ChangePolicy(PolicyChange::Spread(PolicyId(1))),
+    ]
+}
+
 /// Those on segments over the logs of a group's members: first those that look.
 fn on_sets() -> Vec<Operation> {
     use Operation as Op;
@@ -252,6 +274,8 @@ fn answers() -> Vec<Answer> {
         Answer::Waits,
         Answer::Runs(300, 2),
         Answer::Ahead(vec![(1, Failure::NotEmpty), (300, Failure::Stale)]),
+        Answer::Orphaned(Box::new(inode())),
+        Answer::RenamedOver(Box::new(inode()), Box::new(inode())),
     ]
 }
 
@@ -310,13 +334,25 @@ fn all() -> Vec<Case> {
     let set = VolumeSet { compression: Some(Compression::None), limit: Some(None), endpoint: None };
     let slot = Some((SlotNumber(63), 1 << 40));
     let mut all = Vec::new();
-    for operation in operations().into_iter().chain(on_sets()) {
+    for operation in operations().into_iter().chain(on_sets()).chain(on_policies()) {
         all.push(case(Request { session, slot, operation, wish: Some(Lease::Read) }));
     }
     all.extend(
         answers()
             .into_iter()
             .chain(answers_on_sets())
+            .chain([
+                Answer::Classes(vec![
+                    (PolicyId(300), SyncClass::Object),
+                    (PolicyId(1), SyncClass::Replica(8)),
+                ]),
+                Answer::AheadGone(vec![(3, Failure::NoSpace)], vec![Ino(4097)]),
+            ])
+            .chain([Answer::Rules(vec![
+                PolicyRule { policy: PolicyId(300), class: None, disks: Disks::Members },
+                PolicyRule { policy: PolicyId(1), class: Some(SyncClass::Object), disks: Disks::None },
+                PolicyRule { policy: PolicyId(2), class: Some(SyncClass::Replica(2)), disks: Disks::Any },
+            ])])
             .map(|answer| case(Response { answer, grants: vec![grant, grant] })),
     );
     for refusal in [
@@ -337,6 +373,7 @@ fn all() -> Vec<Case> {
         Push::Ended { session },
         Push::Fence { member: MEMBER, segment: SegmentId(300), epoch: Epoch(2) },
         Push::ReadBack { member: MEMBER, segment: SegmentId(300), from: 1 << 20, len: 4096 },
+        Push::Lost,
     ] {
         all.push(case(push));
     }
@@ -356,11 +393,36 @@ fn all() -> Vec<Case> {
     all.push(case(VolumeRequest::Show("v".to_owned())));
     all.push(case(VolumeRequest::Set("v".to_owned(), set)));
     all.push(case(VolumeRequest::Delete("v".to_owned(), true)));
+    all.push(case(VolumeRequest::Deleted(VolumeId([7; 16]))));
     all.push(case(vec![volume(), volume()]));
     all.push(case(TokenRequest::Create(token.clone())));
     all.push(case(TokenRequest::List(None)));
     all.push(case(TokenRequest::Revoke("t1".to_owned())));
     all.push(case((vec![token], Some("secret".to_owned()))));
+    for what in [
+        PolicyWhat::Show,
+        PolicyWhat::Set(said()),
+        PolicyWhat::Unset(PolicyParts { pin: true, ..PolicyParts::default() }),
+        PolicyWhat::Unset(PolicyParts::ALL),
+        PolicyWhat::Give(PolicyId(300), Some(b"name".to_vec())),
+        PolicyWhat::Spread(PolicyId(1)),
+    ] {
+        all.push(case(PolicyRequest { volume: "v".to_owned(), ino: Ino(4097), what }));
+    }
+    all.push(case(PolicyInfo {
+        policy: PolicyId(300),
+        made_for: Some(Ino(4097)),
+        said: said(),
+        own: PolicySaid { durability: Some(SyncClass::Object), ..PolicySaid::default() },
+        group: "g".to_owned(),
+        disks: Disks::Members,
+        kept: Some(kept()),
+        volume: SyncClass::Replica(3),
+        spread: true,
+        directory: true,
+        step: PolicyStep { seen: 1024, kept: 3, directories: vec![Ino(5)], next: Some(b"z".to_vec()) },
+    }));
+    wanted(&mut all);
     all.push(case(MigrateRequest { volume: "v".to_owned(), to: Some("dir:/a".to_owned()) }));
     all.push(case(MigrateStatus {
         place: "dir:/a".to_owned(),
@@ -398,6 +460,60 @@ fn group_member(state: MemberState) -> Member {
     Member { incarnation: Incarnation([9; 16]), address, node, zone, weight: 2048, state }
 }
 
+fn said() -> PolicySaid {
+    let group = |name: &str| Some(name.to_owned());
+    PolicySaid {
+        durability: Some(SyncClass::Replica(2)),
+        pin: true,
+        confine: group("a"),
+        place: group("b"),
+        exclude: group("c"),
+    }
+}
+
+fn kept() -> PolicyKept {
+    let why = "the store is away".to_owned();
+    let sums = PolicySums { wanted: 1 << 40, kept: 300, no_room: 4, failed: 5, dropped: 6, why };
+    PolicyKept { sums, members: 3, heard: 2, whole: true }
+}
+
+/// What members are asked to have, and say that they have.
+fn wanted(all: &mut Vec<Case>) {
+    fn case<M: Message + Debug>(message: M) -> Case {
+        let read = |bytes: &[u8]| M::decode(bytes).ok().map(|message| message.encode());
+        (format!("{message:?}"), message.encode(), read)
+    }
+    let report = PolicyReport { whole: true, sums: vec![(PolicyId(300), kept().sums)] };
+    for (from, report) in [(None, None), (Some((Ino(4097), 1 << 33)), Some(report))] {
+        let volume = "v".to_owned();
+        let (group, member, incarnation) = (GroupId([7; 16]), MemberId([1; 16]), Incarnation([9; 16]));
+        all.push(case(WantedOf { volume, group, member, incarnation, from, report }));
+    }
+    let object = ObjectRef { epoch: Epoch(3), id: ObjectId(300) };
+    let place = SegmentPlace { object, offset: 128, len: 1 << 22 };
+    let one = |wish| WantedPlace {
+        policy: PolicyId(2),
+        wish,
+        segment: SegmentId(0x1234),
+        place,
+        from: 64,
+        len: 70_000,
+    };
+    all.push(case(Wanted {
+        volume: volume(),
+        version: PolicyVersion { epoch: Epoch(4), batch: 300 },
+        places: [Wish::Stay, Wish::Near, Wish::Nowhere].map(one).to_vec(),
+        next: Some((Ino(4097), 5)),
+    }));
+    all.push(case(KeptOf { group: Some("g".to_owned()) }));
+    all.push(case(vec![VolumeKept {
+        volume: "v".to_owned(),
+        group: "g".to_owned(),
+        epoch: 4,
+        kept: kept(),
+    }]));
+}
+
 fn groups(all: &mut Vec<Case>) {
     fn case<M: Message + Debug>(message: M) -> Case {
         let read = |bytes: &[u8]| M::decode(bytes).ok().map(|message| message.encode());
@@ -429,6 +545,7 @@ fn groups(all: &mut Vec<Case>) {
         GroupRequest::SetMember(name(), of(), Some(300), Some("z".to_owned())),
         GroupRequest::Drain(name(), of()),
         GroupRequest::Remove(name(), of()),
+        GroupRequest::GiveUp(name(), of()),
         GroupRequest::Delete(name()),
         GroupRequest::Assign("v".to_owned(), Some(name())),
         GroupRequest::OfVolume("v".to_owned()),
@@ -445,8 +562,32 @@ fn groups(all: &mut Vec<Case>) {
         epoch: ViewEpoch(5),
         copies: 2,
         members: vec![shown],
-        lost: vec![id],
+        lost: vec![LostMember { id, node: name() }],
+        given_up: vec![MEMBER],
         volumes: vec![GroupVolume { name: "v".to_owned(), class: WriteClass::Replica(None) }],
+    }]));
+    all.push(case(SetsOf { group: Some(name()), list: true, files: true }));
+    let tally = |segments| Tally { segments, bytes: segments << 22 };
+    let missing = MissingSegment {
+        segment: SegmentId(9),
+        bytes: 1 << 20,
+        lost: true,
+        directory: Ino(7),
+        members: vec![id, MEMBER],
+    };
+    all.push(case(vec![VolumeSets {
+        volume: "v".to_owned(),
+        group: name(),
+        epoch: 3,
+        open: tally(1),
+        sealed: tally(2),
+        under: tally(3),
+        missing: tally(4),
+        lost: tally(5),
+        known: true,
+        oldest_s: 70,
+        list: vec![missing],
+        files: vec![name()],
     }]));
 }
 
@@ -535,7 +676,18 @@ fn the_bytes_stay() {
     assert_eq!(hex(&Operation::Hold(vec![Ino(1), Ino(300)]).encode()), "340201ac02");
     assert_eq!(hex(&Operation::Seal(vec![Ino(5), Ino(300)]).encode()), "350205ac02");
     assert_eq!(hex(&Answer::Failed(Failure::Sealed).encode()), "0516");
+    assert_eq!(hex(&Answer::Failed(Failure::BelowClass).encode()), "0518");
+    let classes =
+        Answer::Classes(vec![(PolicyId(300), SyncClass::Object), (PolicyId(1), SyncClass::Replica(8))]);
+    assert_eq!(hex(&classes.encode()), "1502ac02000108");
+    let edit = PolicyEdit { durability: Some(Some(SyncClass::Replica(3))), ..PolicyEdit::default() };
+    let set = PolicyChange::Set(Ino(5), edit);
+    assert_eq!(hex(&Operation::ChangePolicy(set).encode()), "3a010501010300000000");
+    assert_eq!(hex(&Operation::Classes(vec![PolicyId(300)]).encode()), "0d01ac02");
     assert_eq!(hex(&Answer::Ahead(vec![(1, Failure::NotEmpty)]).encode()), "0e010106");
+    assert_eq!(hex(&Answer::AheadGone(vec![(1, Failure::NotEmpty)], vec![Ino(5)]).encode()), "160101060105");
+    let step = Step { time, made: None, operation: Operation::Commit(Box::default()) };
+    assert_eq!(hex(&Operation::Ahead(vec![step]).encode()), "33010205002b0000");
     assert_eq!(hex(&Answer::Failed(Failure::NotEmpty).encode()), "0506");
     assert_eq!(hex(&Answer::Committed(vec![Ino(5)]).encode()), "090105");
     let recall = Push::Recall { ino: Ino(5), keep: None, stamp: Stamp { epoch: Epoch(3), number: 8 } };
@@ -547,10 +699,12 @@ fn the_bytes_stay() {
     assert_eq!(tags, (1..=9).chain(32..=53).collect::<Vec<u8>>());
     let tags: Vec<u8> = on_sets().iter().map(tag_of).collect();
     assert_eq!(tags, [10, 11, 12, 54, 54, 55, 56, 57]);
+    let tags: Vec<u8> = on_policies().iter().map(tag_of).collect();
+    assert_eq!(tags, [13, 58, 58, 58, 58]);
     let tags: Vec<u8> = answers_on_sets().iter().map(|answer| answer.encode()[0]).collect();
     assert_eq!(tags, [15, 16, 17, 18]);
     let tags: Vec<u8> = answers().iter().map(|answer| answer.encode()[0]).collect();
-    assert_eq!(tags, [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    assert_eq!(tags, [0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 19, 20]);
 }
 
 #[test]
@@ -625,7 +779,7 @@ fn what_is_told_afterwards_contains_no_more_of_its_kind() {
 
 #[test]
 fn what_changes_something_has_a_slot() {
-    for operation in operations().into_iter().chain(on_sets()) {
+    for operation in operations().into_iter().chain(on_sets()).chain(on_policies()) {
         assert_eq!(operation.changes(), operation.encode()[0] >= 32, "{operation:?}");
     }
 }

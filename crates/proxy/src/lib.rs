@@ -3,6 +3,7 @@
 //! - [`process`]: one proxy from its start to its end, and its directory.
 //! - [`membership`]: it joins, renews and leaves.
 //! - `reads`: what it caches, and what those are answered who read.
+//! - `sweep`: what policies want in its cache.
 //! - [`log`]: the member's log on its disk.
 //! - [`writeback`]: what it answers to writers.
 //! - [`volumes`]: its sessions with the owners of volumes: what it offers, puts and gives up of what they wrote.
@@ -15,6 +16,7 @@ pub mod log;
 pub mod membership;
 pub mod process;
 mod reads;
+mod sweep;
 pub mod volumes;
 pub mod writeback;
 

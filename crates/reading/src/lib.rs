@@ -7,8 +7,10 @@ mod files;
 mod key;
 mod objects;
 mod pieces;
+mod warm;
 
 pub use forebay_format::row::DATA_KEYS as DATA;
 pub use key::{object_key, parse_key};
 pub use objects::ObjectReader;
 pub use pieces::{SMALL_FILE, access_of, fetch_ahead, read_into, read_pieces};
+pub use warm::{NotWarm, Progress, Stored, Warmed, Warmer, Warming, stored_runs};

@@ -14,7 +14,11 @@ use forebay_types::{SegmentId, VolumeId};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-use crate::{files::ObjectFiles, key::object_key};
+use crate::{
+    files::ObjectFiles,
+    key::object_key,
+    warm::{NotWarm, Stored, Warmed},
+};
 
 /// How far a reader of a local directory is read ahead of, in bytes: enough to keep a disk busy; more would only fill the page cache.
 const LOCAL_WINDOW: u64 = 8 << 20;
@@ -227,6 +231,26 @@ impl ObjectReader {
                 cached.cache.prefetch(cache_key(object), object_len, offset..offset.saturating_add(len));
             }
         }
+    }
+
+    /// Has bytes of an object in the cache, and waits for that. `None` where there is no cache.
+    ///
+    /// # Errors
+    /// [`NotWarm`].
+    pub fn warm(&self, stored: &Stored) -> Result<Option<Warmed>, NotWarm> {
+        let Some(cached) = self.in_cache() else { return Ok(None) };
+        let Stored { segment, object, range } = stored;
+        let not_warm = |wrong: Wrong| match wrong.explain(*segment, range.start) {
+            SourceError::NotFound { segment, .. } => NotWarm::Moved(segment),
+            error => NotWarm::Failed(error.to_string()),
+        };
+        let len = self.object_len(cached, *object).map_err(not_warm)?;
+        let warmed =
+            cached.cache.warm(cache_key(*object), len, range.clone()).map_err(|error| match error {
+                ReadError::Fetch(error) => not_warm(Wrong::Store(error)),
+                error => NotWarm::Failed(error.to_string()),
+            })?;
+        Ok(Some(warmed))
     }
 
     fn object_len(&self, cached: &Cached, object: ObjectRef) -> Result<u64, Wrong> {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::{cluster::Cluster, registry::GroupEntry};
+use forebay_protocol::group::{Tally, VolumeSets};
+
+use crate::{admin::all_sets, cluster::Cluster, registry::GroupEntry};
 
 /// All metrics.
 pub(crate) fn text(cluster: &Cluster) -> String {
@@ -12,6 +14,7 @@ pub(crate) fn text(cluster: &Cluster) -> String {
     let living = cluster.members.lock().living(cluster.ticks.now()).len() as u64;
     one(&mut text, "servers", "gauge", "Servers that live, this one among them.", living);
     groups(cluster, &mut text);
+    sets(cluster, &mut text);
     text
 }
 
@@ -33,6 +36,47 @@ fn groups(cluster: &Cluster, text: &mut String) {
         let of = known.members.iter().filter(|((of, _), _)| *of == group.id);
         of.map(|(_, found)| found.row.numbers.dirty_bytes).sum()
     });
+}
+
+/// Segments that the store may not have, of the volumes that this server owns.
+fn sets(cluster: &Cluster, text: &mut String) {
+    type Of = fn(&VolumeSets) -> Tally;
+    let states: [(&str, Of); 5] = [
+        ("open", |sets| sets.open),
+        ("sealed", |sets| sets.sealed),
+        ("under", |sets| sets.under),
+        ("missing", |sets| sets.missing),
+        ("lost", |sets| sets.lost),
+    ];
+    let all = all_sets(cluster, false);
+    let mut each = |name: &str, help: &str, value: &dyn Fn(Tally) -> u64| {
+        head(text, name, "gauge", help);
+        for sets in &all {
+            let VolumeSets { volume, group, .. } = sets;
+            for (state, of) in states {
+                let value = value(of(sets));
+                let _ = writeln!(
+                    text,
+                    "forebay_meta_{name}{{volume=\"{volume}\",group=\"{group}\",state=\"{state}\"}} {value}"
+                );
+            }
+        }
+    };
+    each("sets", "Segments that the store may not have, by how they stand.", &|tally| tally.segments);
+    each("set_bytes", "Bytes of files in them.", &|tally| tally.bytes);
+    head(
+        text,
+        "set_oldest_seconds",
+        "gauge",
+        "For how long the oldest of them that is sealed has waited to be stored.",
+    );
+    for sets in &all {
+        let VolumeSets { volume, group, oldest_s, .. } = sets;
+        let _ = writeln!(
+            text,
+            "forebay_meta_set_oldest_seconds{{volume=\"{volume}\",group=\"{group}\"}} {oldest_s}"
+        );
+    }
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

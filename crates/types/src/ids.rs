@@ -43,9 +43,18 @@ id!(
     Epoch(u64), "{}"
 );
 id!(
+    /// What a directory or a file goes by besides its own row (`docs/design/policies.md`); [`PolicyId::NONE`] where by nothing. Never used again.
+    PolicyId(u64), "{}"
+);
+id!(
     /// The place of a record in the journal's order. The first record has 1; there are no gaps.
     Sequence(u64), "{}"
 );
+
+impl PolicyId {
+    /// No policy.
+    pub const NONE: PolicyId = PolicyId(0);
+}
 
 impl Ino {
     /// The root directory of a subvolume.

@@ -6,7 +6,9 @@ mod attr;
 mod choice;
 mod ids;
 pub mod limits;
+mod sync_class;
 
 pub use attr::{Attr, FileKind, Timespec};
 pub use choice::{Coherence, Compression, Durability, Encryption, ParseChoiceError};
-pub use ids::{Epoch, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, VolumeId};
+pub use ids::{Epoch, Generation, Ino, ObjectId, PolicyId, SegmentId, Sequence, SubvolumeId, VolumeId};
+pub use sync_class::{NoSyncClass, SyncClass};

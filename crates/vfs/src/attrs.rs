@@ -110,7 +110,7 @@ impl Vfs {
     #[must_use]
     pub fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
         if self.files.is_shared() {
-            return None;
+            return self.files.known_path(ino);
         }
         let mut parts = Vec::new();
         let mut ino = ino;

@@ -84,6 +84,21 @@ pub enum VfsError {
     /// The volume failed.
     #[error(transparent)]
     Failed(Failure),
+    /// Bytes of this file are lost for good: they were acknowledged, and who had them was given up.
+    #[error(
+        "{bytes} bytes between {from} and {to} are lost for good, as all proxies that had them were given up (`forebay group remove --lost`): \
+         put the file back from a copy, write these bytes anew, or truncate or remove it"
+    )]
+    Lost {
+        /// Which file.
+        ino: Ino,
+        /// The first of them.
+        from: u64,
+        /// Behind the last one.
+        to: u64,
+        /// How many: not all that lie between need be lost.
+        bytes: u64,
+    },
     /// Who keeps the volume did not answer in the time that a mount with a limit allows.
     #[error(transparent)]
     TimedOut(Failure),

@@ -25,6 +25,7 @@ mod open_inodes;
 mod options;
 mod ranges;
 mod removals;
+pub mod serving;
 mod setid;
 mod shards;
 mod squash;

@@ -33,6 +33,8 @@ pub struct Opened {
     pub fh: u64,
     /// Opening it changed the access time.
     pub accessed: bool,
+    /// How long the file is, where it was opened for reading alone and its contents are final.
+    pub sealed: Option<u64>,
 }
 
 /// What goes with a change of contents that is asked for.
@@ -107,7 +109,15 @@ impl Vfs {
         }
         // Reads that are answered from the caller's cache are not seen here, so opening for reading is the access.
         let accessed = open.read_only && !open.no_atime && inode.row.size > 0 && self.accessed(&inode);
-        Ok(Opened { fh: self.new_handle(), accessed })
+        let is_final = open.read_only && inode.row.coherence == Coherence::Sealed;
+        let sealed = is_final.then_some(inode.row.size);
+        Ok(Opened { fh: self.new_handle(), accessed, sealed })
+    }
+
+    /// How many handles of a file there are.
+    #[must_use]
+    pub fn handles_of(&self, ino: Ino) -> u32 {
+        self.open.handles_of(ino)
     }
 
     pub(crate) fn close(&self, ino: Ino) {

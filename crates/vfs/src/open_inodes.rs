@@ -53,6 +53,11 @@ impl OpenInodes {
         false
     }
 
+    /// How many handles an inode has.
+    pub(crate) fn handles_of(&self, ino: Ino) -> u32 {
+        self.0.of(ino).lock().open.get(&ino).map_or(0, |open| open.handles)
+    }
+
     pub(crate) fn is_open(&self, ino: Ino) -> bool {
         self.0.of(ino).lock().open.contains_key(&ino)
     }

@@ -30,23 +30,26 @@ mod space;
 mod status;
 mod sync;
 mod upkeep;
+mod warm;
 
-use std::{fmt, fs::File, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use forebay_cache::ReadAhead;
 use forebay_data::{Journal, RunReader, Streams};
+use forebay_env::FileLock;
 use forebay_format::RunSealer;
 use forebay_meta::{EmbeddedEngine, Namespace};
 use forebay_object::ObjectStore;
 use forebay_types::{Epoch, Ino, SubvolumeId};
 pub use forebay_vfs::{Space, Whence};
 
-pub use assembled::{ASSEMBLED_MIN, AssembledLease, AssembledStatus, PlainFile};
+pub use assembled::{ASSEMBLED_MIN, AssembledLease, AssembledStatus, PlainFile, SealedFiles, SealedLease};
 pub use caches::CacheCounts;
 pub use config::{FORMAT, VolumeConfig, VolumePaths};
 pub use create::{CreateOptions, create};
 pub use error::VolumeError;
 pub use forebay_data::{ReadPiece, ReadPieces};
+pub use forebay_reading::{Progress as WarmProgress, Warmer, Warming};
 pub use open::OpenOptions;
 pub use recover::{RecoverOptions, RecoverProgress, RecoverReport, recover};
 pub use status::{Activity, BucketStatus, CacheStatus, Status, UpkeepStatus};
@@ -78,7 +81,7 @@ pub struct Volume {
     pub(crate) data_locks: DataLocks,
     pub(crate) upkeep: Upkeep,
     /// Holds the lock that keeps other processes out; released when the volume is dropped.
-    pub(crate) _lock: File,
+    pub(crate) _lock: FileLock,
 }
 
 impl fmt::Debug for Volume {

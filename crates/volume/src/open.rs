@@ -11,7 +11,7 @@ use std::{
 use forebay_cache::ReadAhead;
 use forebay_data::{DataError, Journal, RecoveredStream, ReplayError, RunReader, Streams};
 use forebay_env::{
-    Clock, SystemClock,
+    Clock, FileLock, SystemClock,
     durable::{self, Point},
 };
 use forebay_format::{
@@ -23,7 +23,6 @@ use forebay_object::{Backend, ObjectStore, StoreUrl};
 use forebay_reading::ObjectReader;
 use forebay_types::{Encryption, Epoch, Ino, SegmentId, Sequence, SubvolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
-use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Volume, VolumeConfig, VolumePaths,
@@ -364,7 +363,7 @@ fn replay(
     }
 }
 
-fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
+fn lock(paths: &VolumePaths) -> Result<FileLock, VolumeError> {
     let path = paths.lock();
     let file = match File::options().read(true).write(true).open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -373,13 +372,8 @@ fn lock(paths: &VolumePaths) -> Result<File, VolumeError> {
         }
         opened => opened.map_err(io_error("open", &path))?,
     };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(VolumeError::InUse { path: paths.root.clone(), by: String::new() })
-        }
-        Err(error) => Err(io_error("lock", &path)(error.into())),
-    }
+    let lock = FileLock::take(file).map_err(io_error("lock", &path))?;
+    lock.ok_or_else(|| VolumeError::InUse { path: paths.root.clone(), by: String::new() })
 }
 
 /// Becomes the owner of a volume whose store is elsewhere.

@@ -1,12 +1,12 @@
 //! Where the bytes of segments are: the journal, the staging directory, the store.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use forebay_data::{Access, DataError, Journal, SegmentSource, SourceError, Streams};
 use forebay_format::row::ObjectRef;
 use forebay_meta::Namespace;
-use forebay_reading::ObjectReader;
+use forebay_reading::{ObjectReader, Stored as ObjectRange};
 use forebay_types::SegmentId;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -51,6 +51,16 @@ impl Source {
     /// Forgets where a segment was in the store.
     pub(crate) fn forget(&self, segment: SegmentId) {
         self.stored.write().remove(&segment);
+    }
+
+    /// Where in the store the bytes of a segment are; `None` where they are on this machine's disk, not yet or not any more in the store.
+    pub(crate) fn in_store(&self, (segment, run): &(SegmentId, Range<u64>)) -> Option<ObjectRange> {
+        if self.journal.has(*segment) || self.streams.has(*segment) {
+            return None;
+        }
+        let Stored { object, offset } = self.stored(*segment).ok()?;
+        let range = offset.saturating_add(run.start)..offset.saturating_add(run.end);
+        Some(ObjectRange { segment: *segment, object, range })
     }
 
     fn stored(&self, segment: SegmentId) -> Result<Stored, SourceError> {

@@ -51,12 +51,24 @@ Example:
   forebay group drain fast node7 --meta meta1.example.org"
     )]
     Drain(GroupMemberArgs),
-    /// Let a drained member go for good: its directory never joins again
-    #[command(after_help = "A proxy that is to come back is stopped, not removed.
+    /// Let a drained member go for good, or one whose disk is lost: its directory never joins again
+    #[command(
+        after_help = "A proxy that is to come back is stopped, not removed. `--lost` says that a member's disk is gone for good: nobody waits for it any more, and what no other member \
+has is given up. Files with a part of that read as I/O errors from then on, and nothing brings it back, not even the disk.
+
+Examples:
+  forebay group remove fast node7 --meta meta1.example.org
+  forebay group remove fast node7 --lost --meta meta1.example.org"
+    )]
+    Remove(GroupRemoveArgs),
+    /// List what has been written and is on no disk that is there
+    #[command(
+        after_help = "Who needs what is listed as waiting waits until one of the members named comes back. What is lost was given up by `forebay group remove --lost`.
 
 Example:
-  forebay group remove fast node7 --meta meta1.example.org")]
-    Remove(GroupMemberArgs),
+  forebay group lost --group fast --files --meta meta1.example.org"
+    )]
+    Lost(GroupLostArgs),
     /// Delete a group that has no members and through which no volume is read
     Delete(GroupShowArgs),
 }
@@ -117,6 +129,37 @@ pub struct GroupSetArgs {
     /// The member's failure domain, such as a rack
     #[arg(long, value_name = "NAME", requires = "node")]
     pub zone: Option<String>,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub servers: ServersArgs,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `forebay group remove`
+#[derive(Debug, clap::Args)]
+pub struct GroupRemoveArgs {
+    /// Which.
+    #[command(flatten)]
+    pub member: GroupMemberArgs,
+    /// Its disk is lost for good: what it alone had is given up
+    #[arg(long)]
+    pub lost: bool,
+    /// Really, although files lose what was written to them
+    #[arg(long, requires = "lost")]
+    pub yes: bool,
+}
+
+/// `forebay group lost`
+#[derive(Debug, clap::Args)]
+pub struct GroupLostArgs {
+    /// Only what was written over this group
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Name the files, too: all rows of the volumes are looked through
+    #[arg(long)]
+    pub files: bool,
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,

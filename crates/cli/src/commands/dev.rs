@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -21,6 +22,7 @@ use crate::{
     args::{DevArgs, DevClusterArgs, DevCommand},
     error::CliError,
     output,
+    progress::Waiting,
 };
 
 /// The volume's name.
@@ -155,7 +157,31 @@ impl Cluster {
             }
             thread::sleep(Duration::from_millis(100));
         }
-        self.ask(["volume", "set", VOLUME, "--group", GROUP])
+        self.ask(["volume", "set", VOLUME, "--group", GROUP])?;
+        // One disk alone is not what a sync waits for.
+        self.ask(["volume", "set", VOLUME, "--durability", if count > 1 { "replica" } else { "object" }])
+    }
+
+    /// Waits until the store has what the proxies keep. What it still has not is there the next time.
+    fn wait_for_store(&self) {
+        if self.temporary || self.proxies.is_empty() {
+            return;
+        }
+        let _waiting = Waiting::begin("what was written goes into the store".to_owned());
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let mut command = self.command(["group", "show", GROUP, "--json", "--meta", &self.addresses()]);
+            let said = command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success());
+            let shown = said.and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+            let Some(members) = shown.as_ref().and_then(|shown| shown["members"].as_array()) else { break };
+            if members.iter().all(|member| member["dirty_bytes"] == 0) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        output::complain(
+            &"some of what was written is on the proxies' disks alone: start it again with --proxies",
+        );
     }
 
     /// Whether the group has all proxies.
@@ -218,7 +244,7 @@ impl Cluster {
             let line = |(address, child): &(String, Child)| format!("  {address}  process {}", child.id());
             let proxies: Vec<_> = self.proxies.iter().map(line).collect();
             output::line(&format!(
-                "Proxies of the group '{GROUP}', through which the mounts read:\n{}",
+                "Proxies of the group '{GROUP}', through which the mounts read, and write if there are two:\n{}",
                 proxies.join("\n")
             ));
         }
@@ -253,6 +279,7 @@ impl Cluster {
                 failure = succeed(lazily).err().or(failure);
             }
         }
+        self.wait_for_store();
         // Proxies first: they tell the servers that they leave.
         for (what, mut parts) in [
             ("proxy", std::mem::take(&mut self.proxies)),

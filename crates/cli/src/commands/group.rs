@@ -1,11 +1,14 @@
 //! `forebay group`
 
+mod keeping;
+mod losses;
+
 use std::process::ExitCode;
 
 use forebay_group::MemberState;
 use forebay_protocol::{
-    Kind, Message,
-    group::{GroupInfo, GroupMember, GroupRequest, GroupVolume, WriteClass},
+    Kind, Message, VolumeKept,
+    group::{GroupInfo, GroupMember, GroupRequest, GroupVolume, SetsOf, WriteClass},
 };
 use serde_json::{Value, json};
 
@@ -28,11 +31,18 @@ pub(crate) fn run(args: &GroupArgs) -> Result<ExitCode, CliError> {
         GroupCommand::List(args) => list(args),
         GroupCommand::Show(args) => {
             let request = GroupRequest::Show(args.name.clone());
-            ask_one(&args.servers, &request).map(|group| tell(&group, args.json))
+            let group = ask_one(&args.servers, &request)?;
+            let of = SetsOf { group: Some(args.name.clone()), list: false, files: false };
+            let said = losses::ask(&args.servers, &of)?;
+            let kept = keeping::ask(&args.servers, &group)?;
+            show(&group, (&said, &kept), args.json);
+            Ok(())
         }
         GroupCommand::Set(args) => set(args),
         GroupCommand::Drain(args) => drain(args),
-        GroupCommand::Remove(args) => remove(args),
+        GroupCommand::Remove(args) if args.lost => losses::remove(args),
+        GroupCommand::Remove(args) => remove(&args.member),
+        GroupCommand::Lost(args) => losses::list(args),
         GroupCommand::Delete(args) => delete(args),
     }
     .map(|()| ExitCode::SUCCESS)
@@ -158,6 +168,19 @@ fn delete(args: &GroupShowArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// A group, and how what was written over it stands.
+fn show(group: &GroupInfo, (said, kept): (&losses::Said, &[VolumeKept]), json: bool) {
+    if json {
+        let mut whole = as_json(group);
+        whole["segments"] = said.json(group);
+        whole["policies"] = keeping::json(kept);
+        return output::line(&format_args!("{whole:#}"));
+    }
+    tell(group, false);
+    output::out(&said.text(group));
+    output::out(&keeping::text(kept));
+}
+
 fn tell(group: &GroupInfo, json: bool) {
     if json {
         return output::line(&format_args!("{:#}", as_json(group)));
@@ -231,7 +254,8 @@ fn as_json(group: &GroupInfo) -> Value {
         "view": group.epoch.0,
         "copies": group.copies,
         "members": group.members.iter().map(member).collect::<Vec<_>>(),
-        "lost": group.lost.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "lost": group.lost.iter().map(|lost| lost.id.to_string()).collect::<Vec<_>>(),
+        "given_up": group.given_up.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "volumes": names_of(group),
         "durability": group.volumes.iter().map(|one| (one.name.clone(), json!(one.class.to_string()))).collect::<serde_json::Map<_, _>>(),
     })

@@ -225,6 +225,9 @@ fn start_shared(args: &MountArgs, setup: &SharedSetup) -> Result<ExitCode, CliEr
         }
     }
     command.arg("--cache-size").arg(setup.options.cache_size.to_string());
+    if let Some(size) = args.passthrough_size {
+        command.arg("--passthrough-size").arg(size.0.to_string());
+    }
     if args.insecure {
         command.arg("--insecure");
     }
@@ -234,6 +237,9 @@ fn start_shared(args: &MountArgs, setup: &SharedSetup) -> Result<ExitCode, CliEr
     command.arg("--").arg(setup.source()).arg(&setup.mountpoint);
     let way = started(&mut command, &log, &setup.mountpoint, &format!("asking for '{}'", setup.url))?;
     output::line(&format_args!("mounted on '{}'; requests travel by {way}", setup.mountpoint.display()));
+    if setup.passthrough.size() > 0 {
+        output::line(&setup.passthrough.sentence());
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -30,7 +30,7 @@ fn ask_others(servers: &Servers, first: &Overview) -> BTreeMap<String, Result<Ov
     thread::scope(|scope| {
         let asking = others.map(|member| {
             let address = member.address.as_str();
-            (address, scope.spawn(move || servers.ask_one::<Overview>(address, Kind::Overview)))
+            (address, scope.spawn(move || servers.ask_one::<Overview>(address, Kind::Overview, &[])))
         });
         let asking: Vec<_> = asking.collect();
         let said = asking.into_iter().map(|(address, said)| {

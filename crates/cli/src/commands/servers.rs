@@ -74,10 +74,10 @@ impl Servers {
     }
 
     /// Asks the server at this address alone, once.
-    pub(crate) fn ask_one<T: Message>(&self, address: &str, kind: Kind) -> Result<T, CliError> {
+    pub(crate) fn ask_one<T: Message>(&self, address: &str, kind: Kind, body: &[u8]) -> Result<T, CliError> {
         let address =
             address.parse::<Address>().map_err(|error| CliError::Told(format!("'{address}': {error}")))?;
-        let body = self.ask_at(&[address], kind, &[])?.map_err(|error| CliError::Told(told(&error)))?;
+        let body = self.ask_at(&[address], kind, body)?.map_err(|error| CliError::Told(told(&error)))?;
         T::decode(&body)
             .map_err(|error| CliError::Told(format!("the server's answer cannot be read: {error}")))
     }

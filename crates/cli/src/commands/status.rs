@@ -270,7 +270,11 @@ fn for_people(status: &Value) -> String {
 fn read(from: &Value) -> Option<String> {
     let bytes = |key: &str| from[key].as_u64().map(human);
     let (node, group, store) = (bytes("node")?, bytes("group")?, bytes("store")?);
-    Some(format!("{node} from this machine's proxy, {group} from others, {store} from the store"))
+    let count = |key: &str| from[key].as_u64().unwrap_or(0);
+    let all = count("node") + count("group") + count("store");
+    let share =
+        count("node").saturating_mul(100).checked_div(all).map_or_else(String::new, |of| format!(" ({of}%)"));
+    Some(format!("{node} from this machine's proxy{share}, {group} from others, {store} from the store"))
 }
 
 fn time(seconds: &Value) -> String {

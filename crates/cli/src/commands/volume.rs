@@ -59,7 +59,6 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
         limit: args.limit.map(|limit| limit.0),
         generation: 0,
     };
-    is_offered(Some(args.durability))?;
     if args.durability != WriteClass::Object && args.group.is_none() {
         let message =
             format!("--durability {} takes a group whose members keep copies: give --group", args.durability);
@@ -155,18 +154,7 @@ fn tell_with_group(servers: &ServersArgs, volume: &VolumeInfo, json: bool) -> Re
     Ok(())
 }
 
-/// Class `replica` is written by mounts and kept by members, and nothing of theirs goes to the store yet: nobody is to have data there that never gets any further.
-fn is_offered(class: Option<WriteClass>) -> Result<(), CliError> {
-    match class {
-        None | Some(WriteClass::Object) => Ok(()),
-        Some(class) => Err(CliError::Usage(format!(
-            "--durability {class} is not offered yet: proxies of this release keep what is written to them, and do not put it into the store; use object"
-        ))),
-    }
-}
-
 fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
-    is_offered(args.durability)?;
     let set = VolumeSet {
         compression: args.compression,
         limit: args.limit.clone().map(|limit| limit.0.map(|size| size.0)),

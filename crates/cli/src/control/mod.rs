@@ -15,6 +15,7 @@
 //! | `drain` | progress, then what is left |
 //! | `fsck [quick]` | progress, then the report |
 //! | `gc [dry-run]` | progress, then what there was, what is left, and what nothing named |
+//! | `warm [group] [here]` | in both directions, until the asking side ends its own: see `daemon/warm.rs` |
 //! | `stop [lazy] [no-drain]` | unmounts; progress of the drain, then what is left; the process then ends |
 //! | `settings` | what the mount was started with |
 //! | `takeover VERSION` | see `docs/design/takeover.md` |

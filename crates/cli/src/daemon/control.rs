@@ -28,6 +28,7 @@ use crate::{
         handover,
         life::{Life, Phase},
         lives::Lives,
+        warm,
     },
     error::CliError,
     logging,
@@ -123,10 +124,11 @@ fn answer(lives: &Lives, stream: &UnixStream) -> io::Result<()> {
         "status" => Ok(status(life)),
         "stats" => Ok(stats(life)),
         "settle" => merge(life),
-        "chill" => life.kept.here().map(|volume| value(&volume.empty_caches())),
+        "chill" => Ok(value(&life.kept.empty_caches())),
         "drain" => life.kept.settle(&mut tell).map(|()| left(life)),
         "fsck" => check(life, stream, &rest),
         "gc" => collect(life, &rest, &mut tell),
+        "warm" => warm::answer(life, stream, &rest)?,
         "hurry" => {
             life.hurry();
             Ok(json!(true))

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_volume::Volume;
+use forebay_client::WarmInto;
+use forebay_object::{Backend, StoreUrl};
+use forebay_volume::{Volume, Warming};
 use serde_json::{Value, json};
 
 use crate::{
@@ -74,6 +76,14 @@ impl Kept {
         matches!(self, Kept::Here(_))
     }
 
+    /// Empties the caches of what was read, and says in words which.
+    pub(crate) fn empty_caches(&self) -> Vec<&'static str> {
+        match self {
+            Kept::Here(volume) => volume.empty_caches(),
+            Kept::ByServers { keeper, .. } => keeper.empty_caches(),
+        }
+    }
+
     /// Brings them there.
     pub(crate) fn drain(&self) -> Result<(), CliError> {
         match self {
@@ -87,6 +97,39 @@ impl Kept {
         match self {
             Kept::Here(volume) => settle(volume, tell),
             Kept::ByServers { .. } => self.drain(),
+        }
+    }
+
+    /// Where files can be brought near.
+    ///
+    /// # Errors
+    /// The store is a directory of this machine: its files are near.
+    pub(crate) fn can_warm(&self) -> Result<WarmInto, CliError> {
+        match self {
+            Kept::Here(volume) => match volume.store().url() {
+                StoreUrl::File(_) if !volume.has_cache() => Err(CliError::Told(format!(
+                    "the store of '{}' is a directory of this machine: its files are here already",
+                    self.name()
+                ))),
+                _ => Ok(WarmInto { here: volume.has_cache(), group: false }),
+            },
+            Kept::ByServers { keeper, .. } => Ok(keeper.can_warm()),
+        }
+    }
+
+    /// Who brings them.
+    pub(crate) fn warming(&self, into: WarmInto) -> Option<Box<dyn Warming + '_>> {
+        match self {
+            Kept::Here(volume) => Some(Box::new(&**volume)),
+            Kept::ByServers { keeper, .. } => keeper.warming(into),
+        }
+    }
+
+    /// Chunks that have left the cache on this machine's disk since the mount.
+    pub(crate) fn evictions(&self) -> u64 {
+        match self {
+            Kept::Here(volume) => volume.cache_evictions(),
+            Kept::ByServers { keeper, .. } => keeper.evictions(),
         }
     }
 

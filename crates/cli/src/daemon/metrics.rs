@@ -40,9 +40,9 @@ fn text(life: &Life) -> String {
     if let Some(volume) = life.kept.volume() {
         held(volume, &mut text);
         work(&volume.status(), &mut text);
-        assembled(life, volume, &mut text);
         store(volume, &mut text);
     }
+    assembled(life, &mut text);
     text
 }
 
@@ -112,8 +112,8 @@ fn gauges(text: &mut String, gauges: &[(&str, &str, u64)]) {
 }
 
 /// Files that the kernel reads by itself.
-fn assembled(life: &Life, volume: &Volume, text: &mut String) {
-    let Some((through, assembled)) = life.fs.passthrough().zip(volume.assembled_status()) else {
+fn assembled(life: &Life, text: &mut String) {
+    let Some((through, assembled)) = life.fs.passthrough().zip(life.fs.assembled()) else {
         return;
     };
     for (name, kind, help, value) in [

@@ -21,6 +21,7 @@ mod settle;
 mod shared;
 mod signals;
 mod takeover;
+mod warm;
 
 pub(crate) use life::IO_URING;
 pub(crate) use preflight::{Setup, check, check_takeover};

@@ -59,6 +59,11 @@ pub(crate) fn check(args: &MountArgs) -> Result<Setup, CliError> {
         return Err(CliError::Usage(message.to_owned()));
     };
     let config = VolumeConfig::read(named)?;
+    if flags.passthrough_dir.is_some() {
+        let message =
+            "passthrough_dir is for shared volumes; elsewhere such files are beside the cache: --cache-dir";
+        return Err(CliError::Usage(message.to_owned()));
+    }
     let passthrough = passthrough(args, &flags, &config, cache_size)?;
     let volume = fs::canonicalize(named).map_err(CliError::io("find", named))?;
     let mountpoint = mount_point(place)?;

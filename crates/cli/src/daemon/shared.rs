@@ -8,7 +8,8 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Du
 use forebay_fuse::MountOptions;
 use forebay_mount::{Lifetimes, VolumeFs};
 use forebay_protocol::Rights;
-use forebay_vfs::{AtimeMode, LockKeeper, Vfs, VfsOptions};
+use forebay_vfs::{AtimeMode, Files, LockKeeper, Vfs, VfsOptions};
+use forebay_volume::{ASSEMBLED_MIN, SealedFiles};
 use rustix::process::geteuid;
 
 use crate::{
@@ -27,8 +28,9 @@ use crate::{
     },
     error::CliError,
     mount_options::MountFlags,
-    passthrough::Passthrough,
+    passthrough::{Passthrough, Wish},
     shared::{Opened, SharedOptions, SharedUrl, access, open_shared},
+    size::ByteSize,
 };
 
 /// A mount of a shared volume that nothing speaks against so far. All paths are absolute.
@@ -44,6 +46,9 @@ pub(crate) struct SharedSetup {
     pub(crate) metrics: Option<SocketAddr>,
     /// The log that was asked for.
     pub(crate) log: Option<PathBuf>,
+    /// Whether the kernel is to read sealed files by itself, and where their plain files are.
+    pub(crate) passthrough: Passthrough,
+    pub(crate) passthrough_dir: Option<PathBuf>,
 }
 
 impl SharedSetup {
@@ -79,6 +84,18 @@ impl SharedSetup {
         }
     }
 
+    /// What assembles its sealed files, if it is to.
+    fn sealed(&self, files: &Arc<dyn Files>) -> Result<Option<Arc<SealedFiles>>, CliError> {
+        let Some((size, dir)) =
+            Some(self.passthrough.size()).filter(|size| *size > 0).zip(self.passthrough_dir.as_ref())
+        else {
+            return Ok(None);
+        };
+        let min = self.flags.passthrough_min.map_or(ASSEMBLED_MIN, |size| size.0);
+        let sealed = SealedFiles::start(Arc::clone(files), dir, (size, min));
+        sealed.map(Some).map_err(CliError::io("assemble files in", dir))
+    }
+
     /// Where the root user is nobody, each name is asked for: one that the kernel remembers it would find for anybody.
     fn lifetimes(&self, rights: &Rights) -> Lifetimes {
         let entry = if rights.root_squash { Duration::ZERO } else { self.flags.lifetimes.entry };
@@ -89,10 +106,9 @@ impl SharedSetup {
 /// Looks at everything that the mount needs. Changes nothing, but for making a cache directory that was asked for.
 pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSetup, CliError> {
     let mut flags = MountFlags::parse(&args.options).map_err(CliError::Usage)?;
-    let wants_passthrough = args.passthrough_size.or(flags.passthrough_size).is_some_and(|size| size.0 > 0);
-    if wants_passthrough || args.passthrough_plaintext || flags.passthrough_plaintext {
+    if args.passthrough_plaintext || flags.passthrough_plaintext {
         let message =
-            format!("'{url}' is a shared volume: the kernel cannot read its files by itself (passthrough)");
+            format!("'{url}' is a shared volume, which is not encrypted: without passthrough_plaintext");
         return Err(CliError::Usage(message));
     }
     if flags.atime == AtimeMode::Relative {
@@ -109,6 +125,19 @@ pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSet
     if let Some(dir) = &cache_dir {
         usable_cache(dir)?;
     }
+    let passthrough_dir = flags.passthrough_dir.clone().or_else(|| cache_dir.clone());
+    if let Some(dir) = &flags.passthrough_dir {
+        usable_cache(dir)?;
+    }
+    let wish = Wish {
+        size: args.passthrough_size.or(flags.passthrough_size),
+        min: flags.passthrough_min.unwrap_or(ByteSize(ASSEMBLED_MIN)),
+        plaintext: false,
+        read_only: flags.read_only,
+        cache_size,
+    };
+    let may = forebay_fuse::may_pass_through();
+    let passthrough = Passthrough::of_shared(&wish, passthrough_dir.is_some(), may)?;
     let log = args.log.clone().or_else(|| flags.log.clone()).map(|file| absolute(&file)).transpose()?;
     Ok(SharedSetup {
         options: SharedOptions {
@@ -125,6 +154,8 @@ pub(crate) fn check_shared(args: &MountArgs, url: SharedUrl) -> Result<SharedSet
         metrics: args.metrics.or(flags.metrics),
         flags,
         log,
+        passthrough,
+        passthrough_dir,
     })
 }
 
@@ -155,13 +186,18 @@ struct Begun {
 fn begin(setup: &SharedSetup, opened: Opened, log: Option<PathBuf>) -> Result<Begun, CliError> {
     let Opened { files, keeper, rights } = opened;
     let metrics = setup.metrics.map(serve::bind).transpose()?;
+    let sealed = setup.sealed(&files)?;
     let vfs = Arc::new(Vfs::new(files, setup.vfs_options(&rights)));
-    let fs = Arc::new(VolumeFs::new(vfs, None).with_lifetimes(setup.lifetimes(&rights)));
+    let fs = VolumeFs::new(vfs, None).with_lifetimes(setup.lifetimes(&rights));
+    let fs = Arc::new(match sealed {
+        Some(sealed) => fs.with_sealed(sealed),
+        None => fs,
+    });
     let (url, read_only) = (setup.url.clone(), setup.options.read_only || rights.read_only);
     let kept = Kept::ByServers { url, keeper: Arc::clone(&keeper), read_only };
     let mut life = Life::new(&fs, kept, setup.mountpoint.clone(), serve::terms(&fs));
     life.log = log.clone();
-    life.passthrough = Passthrough::Off("the volume is shared".to_owned());
+    life.passthrough = setup.passthrough.clone();
     life.metrics = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
     let lives = Lives::new(Arc::new(life), Settings::of_shared(setup, log));
     let name = shared_socket_name(&setup.source(), &setup.mountpoint);

@@ -6,9 +6,11 @@ mod url;
 
 use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
 
+use forebay_client::WarmInto;
 use forebay_protocol::Rights;
 use forebay_rpc::Security;
 use forebay_vfs::{Files, KernelCaches};
+use forebay_volume::Warming;
 use serde_json::Value;
 
 pub(crate) use access::access;
@@ -68,6 +70,25 @@ pub(crate) trait Keeper: Debug + Send + Sync {
     fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
         None
     }
+
+    /// Where its files can be brought near.
+    fn can_warm(&self) -> WarmInto {
+        WarmInto { here: false, group: false }
+    }
+
+    /// Who brings them.
+    fn warming(&self, into: WarmInto) -> Option<Box<dyn Warming + '_>> {
+        let WarmInto { .. } = into;
+        None
+    }
+
+    /// Chunks that have left the cache on this machine's disk since the mount.
+    fn evictions(&self) -> u64 {
+        0
+    }
+
+    /// Empties the caches of what was read, and says in words which.
+    fn empty_caches(&self) -> Vec<&'static str>;
 
     /// Bytes that were written here and that the servers do not have.
     fn unsettled_bytes(&self) -> u64;

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forebay_client::{ConnectOptions, Settings, SharedVolume};
+use forebay_client::{ConnectOptions, Settings, SharedVolume, WarmInto};
 use forebay_object::StoreOptions;
 use forebay_protocol::Rights;
 use forebay_types::Ino;
 use forebay_vfs::{Files, KernelCaches};
+use forebay_volume::Warming;
 use serde_json::{Value, json};
 
 use super::{Keeper, Opened, SharedOptions, SharedUrl};
@@ -77,6 +78,7 @@ impl Keeper for Session {
             "store": self.0.info().store,
             "session": self.0.session(),
             "rights": rights(self.0.rights()),
+            "root_inode": self.0.rights().root.0,
         });
         let (group, from) = self.0.read_from();
         status["group"] = json!(group);
@@ -90,6 +92,22 @@ impl Keeper for Session {
     fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
         let (_, from) = self.0.read_from();
         Some([("node", from.node), ("group", from.group), ("store", from.store)])
+    }
+
+    fn can_warm(&self) -> WarmInto {
+        self.0.can_warm()
+    }
+
+    fn warming(&self, into: WarmInto) -> Option<Box<dyn Warming + '_>> {
+        Some(Box::new(self.0.nearby(into)))
+    }
+
+    fn evictions(&self) -> u64 {
+        self.0.evictions()
+    }
+
+    fn empty_caches(&self) -> Vec<&'static str> {
+        self.0.empty_caches()
     }
 
     fn unsettled_bytes(&self) -> u64 {

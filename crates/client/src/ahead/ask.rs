@@ -12,7 +12,7 @@ use super::{
     passing::{Passing, Seen, is_making_directory},
     state::State,
 };
-use crate::error::ClientError;
+use crate::{error::ClientError, link::Patience};
 
 impl Shared {
     /// Sees whether the session is another: then what waited is lost.
@@ -32,6 +32,7 @@ impl Shared {
         self: &Arc<Self>,
         operation: &Operation,
         bound: Option<u64>,
+        patience: &Patience<'_>,
     ) -> Result<Begun, ClientError> {
         let mut state = self.state.lock();
         // Counted: whether it was looked at if the directory is to be delegated. Numbered: whether there are numbers for what is made here.
@@ -47,14 +48,19 @@ impl Shared {
                 // What is being read is to be all.
                 let concerned = state.table.concerned(operation);
                 if concerned.iter().any(|ino| state.learning.contains_key(ino)) {
-                    self.changed.wait(&mut state);
+                    patience.wait(&self.changed, &mut state)?;
                     continue;
                 }
+            }
+            if let Operation::Commit(commit) = operation
+                && self.goes_along(&state, commit)
+            {
+                return self.along(state, operation, patience);
             }
             if let Some(needed) = state.table.inside(operation).filter(|_| numbered) {
                 let full = operation.changes() && self.is_full(&state);
                 if state.is_busy(&needed) || full {
-                    self.changed.wait(&mut state);
+                    patience.wait(&self.changed, &mut state)?;
                     continue;
                 }
                 if let Some(grants) = self.grants(state.session, &needed) {
@@ -64,32 +70,33 @@ impl Shared {
                     };
                     match made {
                         Some(made) => return Ok(self.here(&mut state, operation, made, grants)),
-                        None => numbered = self.fetch_numbers(&mut state)?,
+                        None => numbered = self.fetch_numbers(&mut state, patience)?,
                     }
                     continue;
                 }
             }
-            if let Operation::Make(parent, ..) = operation
+            if let Operation::Make(parent, name, _) = operation
                 && !counted
                 && numbered
                 && self.options.delegates
+                && !state.table.leaves_open(*parent, name)
             {
                 counted = true;
                 if state.count_make(*parent) {
-                    self.learn(&mut state, *parent)?;
+                    self.learn(&mut state, *parent, patience)?;
                     continue;
                 }
             }
-            return self.there(state, operation);
+            return self.there(state, operation, patience);
         }
     }
 
-    fn is_full(&self, state: &State) -> bool {
+    pub(super) fn is_full(&self, state: &State) -> bool {
         state.queue.len() >= self.options.operations || state.queue.bytes() >= self.options.bytes
     }
 
     /// The leases to write on all of these.
-    fn grants(&self, session: u64, inos: &[Ino]) -> Option<Vec<Grant>> {
+    pub(super) fn grants(&self, session: u64, inos: &[Ino]) -> Option<Vec<Grant>> {
         inos.iter().map(|ino| self.leases.to_write(session, *ino)).collect()
     }
 
@@ -106,18 +113,21 @@ impl Shared {
             if let (Operation::Rmdir(..), Answer::Inode(gone)) = (operation, &done.answer) {
                 state.numbers.left(gone.ino);
             }
-            let operation = operation.clone();
+            let (operation, first) = (operation.clone(), state.queue.is_empty());
             state.queue.push(Step { time, made, operation }, done.touched);
-            self.work.notify_one();
+            if first || state.queue.has_collected() {
+                self.work.notify_one();
+            }
         }
         Begun::Here(Response { answer: done.answer, grants }, state.session)
     }
 
     /// Sends an operation on to the owner, after what it depends on.
-    fn there(
+    pub(super) fn there(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         operation: &Operation,
+        patience: &Patience<'_>,
     ) -> Result<Begun, ClientError> {
         let concerned = state.table.concerned(operation);
         let busy = if operation.changes() { concerned.clone() } else { Vec::new() };
@@ -132,11 +142,14 @@ impl Shared {
         let until = if whole { state.queue.last() } else { state.queue.until(&concerned) };
         let session = state.session;
         let waiter = names.then(|| state.waiters.begin());
-        while !state.queue.is_told(until) && state.session == session && !state.closed {
-            self.changed.wait(&mut state);
+        let mut patient = Ok(());
+        self.want(&mut state, until);
+        while patient.is_ok() && !state.queue.is_told(until) && state.session == session && !state.closed {
+            patient = patience.wait(&self.changed, &mut state);
         }
         let waited =
             waiter.map_or(Ok(()), |waiter| state.waiters.end(&waiter, until, (operation, &concerned)));
+        let waited = waited.and(patient);
         if let Err(error) = waited {
             state.no_longer_busy(&busy);
             if makes_directory {
@@ -151,28 +164,42 @@ impl Shared {
         Ok(Begun::There(Passing::new(Arc::clone(self), busy, seen, makes_directory)))
     }
 
-    /// Waits until everything up to a number is told or lost.
-    pub(super) fn wait_for(&self, state: &mut MutexGuard<'_, State>, number: u64) {
-        while !state.queue.is_told(number) && !state.closed {
-            self.changed.wait(state);
-            self.see_session(state);
+    /// Has nothing up to a number held back any more.
+    pub(super) fn want(&self, state: &mut State, number: u64) {
+        if state.queue.want(number) {
+            self.work.notify_one();
         }
     }
 
-    pub(super) fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
+    /// Waits until everything up to a number is told or lost, or all is over.
+    pub(super) fn wait_for(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        number: u64,
+        patience: &Patience<'_>,
+    ) -> Result<(), ClientError> {
+        self.want(state, number);
+        while !state.queue.is_told(number) && !state.closed {
+            patience.wait(&self.changed, state)?;
+            self.see_session(state);
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle(&self, inos: &[Ino], patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         self.see_session(&mut state);
         let until = state.queue.until(inos);
-        self.wait_for(&mut state, until);
+        self.wait_for(&mut state, until, patience)?;
         let failures: Vec<ClientError> = inos.iter().filter_map(|ino| state.failures.remove(ino)).collect();
         self.say(&state, until, failures.into_iter().next())
     }
 
-    pub(super) fn settle_all(&self) -> Result<(), ClientError> {
+    pub(super) fn settle_all(&self, patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         self.see_session(&mut state);
         let until = state.queue.last();
-        self.wait_for(&mut state, until);
+        self.wait_for(&mut state, until, patience)?;
         let failure = state.failure.take();
         self.say(&state, until, failure)
     }
@@ -196,6 +223,7 @@ impl Shared {
             *may = false;
         }
         let until = state.queue.until(&[ino]);
-        self.wait_for(&mut state, until);
+        // This patience has no end.
+        let _ = self.wait_for(&mut state, until, &Patience::FOREVER);
     }
 }

@@ -1,29 +1,39 @@
 //! Asking for a directory, and for numbers.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use forebay_cluster::Lease;
 use forebay_protocol::{Answer, DirectoryEntry, Failure, InodeAnswer, Operation};
 use forebay_types::Ino;
 use parking_lot::MutexGuard;
 
-use super::{Shared, state::State, table::Entry};
-use crate::error::ClientError;
+use super::{
+    Shared,
+    state::State,
+    table::{Entry, Names},
+};
+use crate::{error::ClientError, link::Patience};
 
 /// Runs of numbers that are asked for at once.
 const RUNS: u32 = 64;
-/// Entries of one page, and pages: a directory with more names is not worth reading for the few that are made in it.
+/// Entries of one page.
 const PAGE: u32 = 4096;
-const PAGES: usize = 16;
+/// Names of a directory that are known whole when it has been read: of one with more, only hashes.
+const WHOLE: usize = 65_536;
 
 impl Shared {
     /// Asks for numbers of inodes, without the lock. Returns whether there may be some now: else the session has as many as it may have.
-    pub(super) fn fetch_numbers(&self, state: &mut MutexGuard<'_, State>) -> Result<bool, ClientError> {
+    pub(super) fn fetch_numbers(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        patience: &Patience<'_>,
+    ) -> Result<bool, ClientError> {
         if state.numbers.is_refused() {
             return Ok(false);
         }
         let session = state.session;
-        let asked = MutexGuard::unlocked(state, || self.under.ask_in(session, Operation::Runs(RUNS), None));
+        let runs = Operation::Runs(RUNS);
+        let asked = MutexGuard::unlocked(state, || self.under.ask_within(session, runs, None, patience));
         match asked.map(|response| response.answer) {
             Ok(Answer::Runs(first, runs)) if state.session == session => state.numbers.add(first, runs),
             // Another session began: it asks for its own.
@@ -49,53 +59,86 @@ impl Shared {
         self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         directory: Ino,
+        patience: &Patience<'_>,
     ) -> Result<(), ClientError> {
         let (session, until) = (state.session, state.queue.until(&[directory]));
         // Own changes of it wait from here on, and those under way are waited for: what is read is to be all.
         state.learning.insert(directory, true);
-        while state.is_busy(&[directory]) && !state.closed {
-            self.changed.wait(state);
-        }
-        self.wait_for(state, until);
-        let read = MutexGuard::unlocked(state, || self.read(session, directory));
+        let read = match self.wait_until_told(state, directory, until, patience) {
+            Ok(()) => MutexGuard::unlocked(state, || self.read(session, directory, patience)),
+            Err(error) => Err(error),
+        };
         let may = state.learning.remove(&directory).unwrap_or(false);
         self.changed.notify_all();
         match read {
-            Ok(Some((inode, names)))
+            Ok(Read::All(inode, names))
                 if may && state.session == session && self.leases.to_write(session, directory).is_some() =>
             {
                 state.table.delegate(&inode, names);
+                state.shrink(self.options.most());
             }
+            Ok(Read::NotYet) => {}
             Ok(_) | Err(ClientError::SessionEnded) => state.put_off(directory),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// A directory and its names; `None` where it is not to be had.
-    fn read(&self, session: u64, directory: Ino) -> Result<Option<Known>, ClientError> {
-        let asked = self.under.ask_in(session, Operation::Inode(directory), Some(Lease::Write))?;
-        let Answer::Inode(inode) = asked.answer else { return Ok(None) };
-        if inode.directory.is_none() || self.leases.to_write(session, directory).is_none() {
-            return Ok(None);
+    /// Waits until no operation changes a directory at the owner, and what was done here up to `until` is there.
+    fn wait_until_told(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        directory: Ino,
+        until: u64,
+        patience: &Patience<'_>,
+    ) -> Result<(), ClientError> {
+        while state.is_busy(&[directory]) && !state.closed {
+            patience.wait(&self.changed, state)?;
         }
-        let mut names = BTreeMap::new();
-        for _ in 0..PAGES {
-            let after = names.last_key_value().map(|(name, _): (&Vec<u8>, &Entry)| name.clone());
+        self.wait_for(state, until, patience)
+    }
+
+    /// Reads a directory and its names.
+    fn read(&self, session: u64, directory: Ino, patience: &Patience<'_>) -> Result<Read, ClientError> {
+        let inode = Operation::Inode(directory);
+        let asked = self.under.ask_within(session, inode, Some(Lease::Write), patience)?;
+        let Answer::Inode(inode) = asked.answer else { return Ok(Read::Not) };
+        let Some(row) = inode.directory else { return Ok(Read::Not) };
+        if self.leases.to_write(session, directory).is_none() || row.entries > self.options.hashed as u64 {
+            return Ok(Read::Not);
+        }
+        if !self.state.lock().is_worth(directory, row.entries) {
+            return Ok(Read::NotYet);
+        }
+        let (mut names, mut after) = (Names::default(), None);
+        loop {
             let page = Operation::Entries { directory, after, limit: PAGE, inodes: false };
-            match self.under.ask_in(session, page, None)?.answer {
-                Answer::Entries(entries) if entries.is_empty() => return Ok(Some((*inode, names))),
-                Answer::Entries(entries) => names.extend(entries.into_iter().map(entry)),
-                _ => return Ok(None),
+            let Answer::Entries(page) = self.under.ask_within(session, page, None, patience)?.answer else {
+                return Ok(Read::Not);
+            };
+            let Some(last) = page.last() else { return Ok(Read::All(inode, names)) };
+            after = Some(last.name.clone());
+            let state = self.state.lock();
+            // Somebody else wants it, or another session has begun.
+            if state.learning.get(&directory) != Some(&true) || state.closed {
+                return Ok(Read::Not);
+            }
+            for DirectoryEntry { name, ino, kind, .. } in page {
+                names.insert(name, Entry { ino, kind });
+            }
+            if names.known() > WHOLE.min(self.options.known) {
+                names.hash(state.table.hashing(), |entry| state.table.knows(entry.ino));
             }
         }
-        Ok(None)
     }
 }
 
-/// A directory, and what its names stand for.
-type Known = (InodeAnswer, BTreeMap<Vec<u8>, Entry>);
-
-fn entry(entry: DirectoryEntry) -> (Vec<u8>, Entry) {
-    (entry.name, Entry { ino: entry.ino, kind: entry.kind })
+/// What came of reading a directory.
+enum Read {
+    /// It, and all of its names.
+    All(Box<InodeAnswer>, Names),
+    /// It has so many that it is read when more was made in it.
+    NotYet,
+    /// It is not to be had.
+    Not,
 }

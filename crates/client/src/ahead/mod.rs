@@ -1,12 +1,13 @@
 //! Working ahead of the owner in directories that nobody else works in (`docs/design/delegation.md`).
 //!
 //! Guarantees: what is answered here is what the owner will do, in the order of the answers; nobody else sees any of it without all that came before, or sees
-//! something that was changed here as it was; what [`Ahead::settle`] returned for is durable. Relies on: [`Leases`] says no as soon as a lease may be had by
+//! something that was changed here as it was; what [`Ahead::settle_within`] returned for is durable. Relies on: [`Leases`] says no as soon as a lease may be had by
 //! another session, and [`Ahead::recalled`] returns before such a lease is returned; nothing of this is called by [`Leases`] or [`Asks`].
 //!
 //! [`Ahead`] stands in front of the link: an operation is either answered by [`Ahead::begin`], or goes on to the owner, with
 //! the lease that [`Ahead::wish`] says, under the [`Passing`] that it returns.
 
+mod along;
 mod ask;
 mod learn;
 mod numbers;
@@ -27,11 +28,12 @@ use forebay_protocol::{Operation, Response};
 use forebay_types::{FileKind, Ino};
 use parking_lot::{Condvar, Mutex};
 
-use crate::{asks::Asks, error::ClientError};
+use crate::{asks::Asks, error::ClientError, link::Patience};
 
 pub use passing::Passing;
 
 use state::State;
+use table::Most;
 
 /// The session's leases, as whoever keeps them knows them. None of these waits.
 pub trait Leases: Send + Sync {
@@ -55,17 +57,24 @@ pub struct AheadOptions {
     pub operations: usize,
     /// Bytes of them at most, about.
     pub bytes: usize,
-    /// Inodes and names that are known at most, about; those that wait to be told are beside that.
+    /// Inodes and names that are known at most, about; those that wait to be told are beside that. Each takes about 150 bytes.
     pub known: usize,
+    /// Names beside these of which a hash is known at most, in all directories: each takes 10 to 21 bytes. A directory with more is not delegated.
+    pub hashed: usize,
     /// Whether anything is delegated at all. Not for a session that may change nothing, or for which the owner changes what it asks for (root is nobody).
     pub delegates: bool,
 }
 
 impl AheadOptions {
-    /// 10,000 operations, 8 MiB, 200,000 inodes and names.
+    /// 10,000 operations, 8 MiB, 200,000 inodes and names, hashes of 3,500,000 more.
     #[must_use]
     pub fn new(block_size: u32) -> AheadOptions {
-        AheadOptions { block_size, operations: 10_000, bytes: 8 << 20, known: 200_000, delegates: true }
+        let (operations, bytes) = (10_000, 8 << 20);
+        AheadOptions { block_size, operations, bytes, known: 200_000, hashed: 3_500_000, delegates: true }
+    }
+
+    fn most(&self) -> Most {
+        Most { known: self.known, hashed: self.hashed }
     }
 }
 
@@ -133,26 +142,31 @@ impl Ahead {
     /// here before. `bound`: in this session only.
     ///
     /// # Errors
-    /// [`ClientError::SessionEnded`] where the session is another; [`ClientError::Closed`]; those of asking for numbers. Of a change of names: why something that it
-    /// depends on has not taken place, where that turned out while it waited.
-    pub fn begin(&self, operation: &Operation, bound: Option<u64>) -> Result<Begun, ClientError> {
-        self.shared.begin(operation, bound)
+    /// [`ClientError::SessionEnded`] where the session is another; [`ClientError::Closed`]; those of patience, and of asking for numbers. Of a change of names: why something
+    /// that it depends on has not taken place, where that turned out while it waited.
+    pub fn begin(
+        &self,
+        operation: &Operation,
+        bound: Option<u64>,
+        patience: &Patience<'_>,
+    ) -> Result<Begun, ClientError> {
+        self.shared.begin(operation, bound, patience)
     }
 
     /// Has everything told that concerns these inodes or came before it: it is durable then. For fsync.
     ///
     /// # Errors
-    /// Why something that was done to one of them has not taken place; told once for each.
-    pub fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
-        self.shared.settle(inos)
+    /// Why something that was done to one of them has not taken place; told once for each. Those of patience: it is still on its way.
+    pub fn settle_within(&self, inos: &[Ino], patience: &Patience<'_>) -> Result<(), ClientError> {
+        self.shared.settle(inos, patience)
     }
 
     /// Has everything told. For syncfs.
     ///
     /// # Errors
-    /// Why something has not taken place since this was last said.
-    pub fn settle_all(&self) -> Result<(), ClientError> {
-        self.shared.settle_all()
+    /// Why something has not taken place since this was last said. Those of patience: it is still on its way.
+    pub fn settle_all_within(&self, patience: &Patience<'_>) -> Result<(), ClientError> {
+        self.shared.settle_all(patience)
     }
 
     /// The lease on an inode counts no more: nothing is answered by it, and what was done under it is at the owner when this returns. It may be returned then.
@@ -163,9 +177,9 @@ impl Ahead {
     /// Has everything told, and stops.
     ///
     /// # Errors
-    /// Those of [`Ahead::settle_all`].
+    /// Those of [`Ahead::settle_all_within`].
     pub fn close(&self) -> Result<(), ClientError> {
-        let settled = self.settle_all();
+        let settled = self.settle_all_within(&Patience::FOREVER);
         self.stop();
         settled
     }
@@ -191,7 +205,7 @@ impl Drop for Ahead {
 impl Asks for Ahead {
     fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
         let wish = self.wish(&operation, wish);
-        match self.begin(&operation, None)? {
+        match self.begin(&operation, None, &Patience::FOREVER)? {
             Begun::Here(response, _) => Ok(response),
             Begun::There(passing) => {
                 let response = self.shared.under.ask(operation.clone(), wish)?;
@@ -212,7 +226,7 @@ impl Asks for Ahead {
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
         let wish = self.wish(&operation, wish);
-        match self.begin(&operation, Some(session))? {
+        match self.begin(&operation, Some(session), &Patience::FOREVER)? {
             Begun::Here(response, _) => Ok(response),
             Begun::There(passing) => {
                 let response = self.shared.under.ask_in(session, operation.clone(), wish)?;

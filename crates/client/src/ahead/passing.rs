@@ -1,12 +1,12 @@
 //! Operations that the owner carries out while others are carried out here.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use forebay_cluster::Lease;
 use forebay_protocol::{Operation, Response};
 use forebay_types::{FileKind, Ino};
 
-use super::{Shared, state::State};
+use super::{Shared, state::State, table::Names};
 
 /// An operation on its way to the owner. What it changes is not changed here meanwhile. Dropped without [`Passing::done`], nobody knows what it has done.
 pub struct Passing {
@@ -67,7 +67,7 @@ impl Passing {
             })
             && !state.beside.contains(&made.ino)
         {
-            state.table.delegate(made, BTreeMap::new());
+            state.table.delegate(made, Names::default());
         }
     }
 

@@ -1,10 +1,19 @@
 //! What was carried out here and is to be told to the owner, in its order.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use forebay_protocol::{Failure, Operation, Step, Undone};
 use forebay_types::Ino;
 use rustc_hash::FxHashMap;
+
+/// How long an operation is held back for others to be told with it, most of all for the bytes of a file that it makes: its writer syncs it within that, if he does. Not where somebody waits for
+/// it, or so many have collected.
+const HOLD: Duration = Duration::from_millis(5);
+const COLLECT: usize = 1024;
+const COLLECT_BYTES: usize = 512 << 10;
 
 /// One operation.
 #[derive(Debug)]
@@ -22,6 +31,10 @@ pub(super) struct Queue {
     bytes: usize,
     /// The last number that was given.
     last: u64,
+    /// Since when the first of them is there, or waits for one that was under way.
+    since: Option<Instant>,
+    /// Up to which number somebody waits for them.
+    wanted: u64,
     /// The last operation that concerns an inode, while it is not told.
     concerns: FxHashMap<Ino, u64>,
 }
@@ -29,6 +42,9 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn push(&mut self, step: Step, touched: Vec<Ino>) {
         self.last += 1;
+        if self.items.is_empty() {
+            self.since = Some(Instant::now());
+        }
         let bytes = size(&step.operation);
         self.bytes += bytes;
         self.concerns.extend(touched.iter().map(|ino| (*ino, self.last)));
@@ -45,6 +61,31 @@ impl Queue {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Somebody waits until the owner has answered everything up to this number. Returns whether that is new.
+    pub(super) fn want(&mut self, number: u64) -> bool {
+        let new = number > self.wanted && !self.is_told(number);
+        self.wanted = self.wanted.max(number);
+        new
+    }
+
+    /// How long the first ones are held back yet, for others to be told with them; `None` where they are not.
+    pub(super) fn held_back_for(&self) -> Option<Duration> {
+        let first = self.items.front()?.number;
+        let collects = self.items.len() < COLLECT && self.bytes < COLLECT_BYTES && self.wanted < first;
+        let left = HOLD.saturating_sub(self.since?.elapsed());
+        (collects && !left.is_zero()).then_some(left)
+    }
+
+    /// Whether so many are there just now that they are not held back any more.
+    pub(super) fn has_collected(&self) -> bool {
+        self.items.len() == COLLECT || self.bytes >= COLLECT_BYTES
+    }
+
+    /// What is there from now on waits for what is being sent.
+    pub(super) fn sends(&mut self) {
+        self.since = Some(Instant::now());
     }
 
     pub(super) fn last(&self) -> u64 {
@@ -126,6 +167,9 @@ fn size(operation: &Operation) -> usize {
             set.xattrs.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len)).sum()
         }
         Operation::SetXattr(_, name, value, _) => name.len() + value.len(),
+        Operation::Commit(commit) => {
+            commit.files.iter().map(|file| 100 + file.inline.as_ref().map_or(0, Vec::len)).sum()
+        }
         _ => 0,
     };
     200 + beside

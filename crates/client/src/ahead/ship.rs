@@ -4,7 +4,7 @@ use forebay_cluster::Lease;
 use forebay_protocol::{Answer, Failure, Operation, Response, Undone};
 use forebay_types::Ino;
 
-use super::{Shared, state::State};
+use super::{Shared, along::Outcome, state::State};
 use crate::error::ClientError;
 
 /// Operations and bytes of one request at most.
@@ -24,6 +24,11 @@ impl Shared {
                 self.work.wait(&mut state);
                 continue;
             }
+            if let Some(left) = state.queue.held_back_for().filter(|_| !self.is_full(&state)) {
+                self.work.wait_for(&mut state, left);
+                continue;
+            }
+            state.queue.sends();
             let (session, steps) = (state.session, state.queue.first(OPERATIONS, BYTES));
             drop(state);
             let count = steps.len();
@@ -39,41 +44,62 @@ impl Shared {
 
     /// Takes in what became of the first operations of the queue. Returns the inodes of which something is not as it was told.
     fn shipped(&self, session: u64, count: usize, asked: Result<Response, ClientError>) -> Vec<Ino> {
-        let asked = asked.and_then(|response| match response.answer {
-            Answer::Ahead(failed) => Ok(failed),
-            Answer::Failed(failure) => Err(ClientError::Failed(failure)),
-            other => Err(ClientError::Unexpected(format!("{other:?}"))),
-        });
+        // What the owner says of all of them is so of these, and those after them have not been asked for yet.
+        let all = |failure| (0..count as u32).map(|at| (at, failure)).collect::<Vec<_>>();
+        let asked = match asked.map(|response| response.answer) {
+            Ok(Answer::Ahead(failed)) => Ok((failed, Vec::new())),
+            Ok(Answer::AheadGone(failed, gone)) => Ok((failed, gone)),
+            Ok(Answer::Failed(failure)) => Ok((all(failure), Vec::new())),
+            Ok(other) => {
+                tracing::error!("unexpected answer of the owner to what was done ahead of it: {other:?}");
+                Ok((all(Failure::Io), Vec::new()))
+            }
+            // It was answered, so they are done or refused, and nobody can tell which.
+            Err(ClientError::Unexpected(why)) => {
+                tracing::error!(why, "what the owner says of what was done ahead of it cannot be read");
+                Ok((all(Failure::Io), Vec::new()))
+            }
+            Err(error) => Err(error),
+        };
         let mut state = self.state.lock();
         self.see_session(&mut state);
         if state.session != session {
             // It was lost with the session, as far as anybody here was told.
             return Vec::new();
         }
-        let failed = match asked {
-            Ok(failed) => failed,
+        let (failed, gone) = match asked {
+            Ok(done) => done,
             Err(error) => {
                 tracing::error!(%error, "what was done ahead of the owner is lost");
                 return state.lose(&error);
             }
         };
-        let wrong = refused(&mut state, count, &failed);
-        state.shrink(self.options.known);
+        let wrong = refused(&mut state, count, (&failed, &gone));
+        state.shrink(self.options.most());
         wrong
     }
 }
 
 /// The owner has answered the first operations of the queue, and not done these; nor is done what depends on them and waits. Returns the inodes concerned.
-fn refused(state: &mut State, count: usize, failed: &[(u32, Failure)]) -> Vec<Ino> {
+/// Of commits only those are told who wait for them.
+fn refused(state: &mut State, count: usize, (failed, gone): (&[(u32, Failure)], &[Ino])) -> Vec<Ino> {
     let told = state.queue.take(count);
     let (mut undone, mut wrong): (_, Vec<Ino>) = (Undone::default(), Vec::new());
     for (at, failure) in failed {
         let Some(item) = told.get(*at as usize) else { continue };
-        tracing::error!(?failure, step = ?item.step, "the owner does not do what was done here");
+        if let Operation::Commit(_) = item.step.operation {
+            state.commits.end(item.number, || Outcome::Refused(*failure));
+            continue;
+        }
+        if wrong.is_empty() {
+            let (count, step) = (failed.len(), &item.step);
+            tracing::error!(?failure, count, ?step, "the owner does not do what was done here");
+        }
         undone.add(&item.step, *failure);
         state.fail(&item.touched, &ClientError::Failed(*failure));
         wrong.extend(&item.touched);
     }
+    told.iter().for_each(|item| state.commits.end(item.number, || Outcome::TakenIn(gone.to_vec())));
     if undone.is_empty() {
         return wrong;
     }

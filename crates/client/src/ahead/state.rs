@@ -1,12 +1,20 @@
 use forebay_types::Ino;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{numbers::Numbers, queue::Queue, table::Table, waiters::Waiters};
+use super::{
+    along::{Commits, Outcome},
+    numbers::Numbers,
+    queue::Queue,
+    table::{Most, Table},
+    waiters::Waiters,
+};
 use crate::error::ClientError;
 
 /// How often something is made in a directory before it is asked for.
 const MAKES: u32 = 2;
 const MAKES_MAX: u32 = 512;
+/// Names that are read of a directory for each that was made in it, at most: what is made at the owner waits for a commit, in which about so many are read.
+const NAMES_A_MAKE: u64 = 1024;
 /// Directories that are counted.
 const COUNTED: usize = 10_000;
 
@@ -38,6 +46,7 @@ pub(super) struct State {
     pub(super) failures: FxHashMap<Ino, ClientError>,
     pub(super) failure: Option<ClientError>,
     pub(super) waiters: Waiters,
+    pub(super) commits: Commits,
     pub(super) closed: bool,
 }
 
@@ -57,6 +66,7 @@ impl State {
             failures: FxHashMap::default(),
             failure: None,
             waiters: Waiters::default(),
+            commits: Commits::default(),
             closed: false,
         }
     }
@@ -67,6 +77,7 @@ impl State {
         if let Some(first) = lost.first() {
             self.waiters.lost(first.number, why);
         }
+        lost.iter().for_each(|item| self.commits.end(item.number, || Outcome::Lost(why.clone())));
         let mut inos: Vec<Ino> = lost.iter().flat_map(|item| &item.touched).copied().collect();
         inos.sort_unstable();
         inos.dedup();
@@ -96,6 +107,14 @@ impl State {
     pub(super) fn put_off(&mut self, directory: Ino) {
         let makes = self.makes.entry(directory).or_insert(Makes { seen: 0, wanted: MAKES });
         *makes = Makes { seen: 0, wanted: (makes.wanted * 4).min(MAKES_MAX) };
+    }
+
+    /// Whether a directory with so many names is worth reading now: else it is asked for when more was made in it.
+    pub(super) fn is_worth(&mut self, directory: Ino, names: u64) -> bool {
+        let wanted = u32::try_from(names / NAMES_A_MAKE).unwrap_or(u32::MAX);
+        let Some(makes) = self.makes.get_mut(&directory) else { return true };
+        makes.wanted = makes.wanted.max(wanted);
+        makes.seen >= wanted
     }
 
     pub(super) fn is_busy(&self, inos: &[Ino]) -> bool {
@@ -133,10 +152,10 @@ impl State {
     }
 
     /// Forgets what is known and need not be, where that is too much.
-    pub(super) fn shrink(&mut self, most: usize) {
-        if self.table.len() > most + 2 * self.queue.len() {
-            let (queue, busy) = (&self.queue, &self.busy);
-            self.table.retain(|ino| queue.concerns(ino) || busy.contains_key(&ino));
-        }
+    pub(super) fn shrink(&mut self, most: Most) {
+        let (queue, busy) = (&self.queue, &self.busy);
+        let needed = |ino| queue.concerns(ino) || busy.contains_key(&ino);
+        let large = self.table.shrink(most, 2 * queue.len(), needed);
+        large.into_iter().for_each(|directory| self.put_off(directory));
     }
 }

@@ -2,32 +2,25 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use forebay_data::SegmentBuffer;
-use forebay_format::{
-    footer::RunEntry,
-    row::{Extent, ObjectRef},
-    run::{RunEncoder, Trial},
-};
 use forebay_meta::WriteAttr;
-use forebay_protocol::{Answer, Commit, FileCommit, ObjectCommit, Operation, SegmentCommit, SegmentPlace};
-use forebay_types::{Generation, Ino, SegmentId, SubvolumeId};
+use forebay_protocol::{Answer, Commit, Disks, Failure, FileCommit, Operation};
+use forebay_types::{Ino, SyncClass};
 
 use super::{
     Shared,
+    classes::Batch,
     file::{Base, File, Taken},
     lanes::{LanePacking, Used},
     line::{BATCH_MAX, Place, weight},
-    numbers::Pair,
-    put,
+    packing::Stored,
 };
 use crate::ClientError;
 
 /// Why a batch was not committed.
-struct Failed {
-    error: ClientError,
+pub(super) struct Failed {
+    pub(super) error: ClientError,
     /// Whether it passes only when somebody does something.
-    lasting: bool,
+    pub(super) lasting: bool,
 }
 
 impl From<ClientError> for Failed {
@@ -35,24 +28,6 @@ impl From<ClientError> for Failed {
         let lasting = matches!(error, ClientError::Failed(_) | ClientError::Denied(_));
         Failed { error, lasting }
     }
-}
-
-/// An object that is in the store and that the owner does not know yet.
-struct Stored {
-    commit: ObjectCommit,
-    place: (SegmentId, SegmentPlace),
-}
-
-/// Runs of one batch on their way into objects.
-struct Packing<'a> {
-    shared: &'a Shared,
-    session: u64,
-    encoder: RunEncoder,
-    scratch: Vec<u8>,
-    /// Bytes of a segment at which the next one is begun: equal parts of the batch.
-    part: u64,
-    open: Option<(ObjectRef, SegmentBuffer)>,
-    stored: Vec<Stored>,
 }
 
 impl Shared {
@@ -63,7 +38,15 @@ impl Shared {
         if taken.is_empty() {
             return;
         }
-        match self.store_and_commit(session, &taken) {
+        // Taken all at once: of two that share files, all that one has is older.
+        for batch in self.by_class(taken) {
+            self.send_taken(session, &batch);
+        }
+    }
+
+    fn send_taken(&self, session: u64, batch: &Batch) {
+        let taken = &batch.taken;
+        match self.store_and_commit(session, batch) {
             Ok(()) => self.line.lock().succeeded(),
             Err(Failed { error, lasting }) => {
                 tracing::warn!(%error, files = taken.len(), "what was written could not be stored: it is kept, and tried again");
@@ -76,7 +59,7 @@ impl Shared {
     /// The open layers of these files. Taken all at once among batches: of two that share files, one has the older layer of each.
     fn take(&self, session: u64, places: &[Place]) -> Vec<Taken> {
         let mut files = Vec::with_capacity(places.len());
-        for (_, ino) in places {
+        for (.., ino) in places {
             let Some(file) = self.files.get(*ino) else { continue };
             if file.state.lock().is_of_another(session) {
                 self.lose(&file, ClientError::SessionEnded);
@@ -104,7 +87,7 @@ impl Shared {
         let mut line = self.line.lock();
         line.kept += added;
         for (file, weight) in again {
-            let place = (file.parent, file.ino);
+            let place = file.place();
             line.dirty(place, weight, std::time::Instant::now(), true);
             line.want(place);
         }
@@ -145,34 +128,27 @@ impl Shared {
         Ok(())
     }
 
-    fn store_and_commit(&self, session: u64, taken: &[Taken]) -> Result<(), Failed> {
-        let (files, stored, used) = match LanePacking::pack(self, session, taken)? {
-            Some((files, used)) => (files, Vec::new(), used),
-            None => {
-                let (files, stored) = self.put_objects(session, taken)?;
-                (files, stored, Used::default())
+    fn store_and_commit(&self, session: u64, batch: &Batch) -> Result<(), Failed> {
+        let Batch { class, disks, taken } = batch;
+        // Where they are refused by the owner, members were given them by what was known here.
+        let mut disks = *disks;
+        if let SyncClass::Replica(copies) = *class
+            && let Some((files, used)) = LanePacking::pack(self, (session, copies), taken)?
+        {
+            match self.commit(session, taken, (files, &[]), used) {
+                // Somebody has said meanwhile that more is to be promised. The store is enough for everything.
+                Err(Failed { error: ClientError::Failed(Failure::BelowClass), .. }) => {
+                    tracing::debug!(files = taken.len(), "a policy says more than was known: it is put");
+                    self.classes.forget();
+                    let strictest =
+                        taken.iter().map(|taken| self.disks(taken.policy)).find(|disks| *disks != Disks::Any);
+                    disks = strictest.unwrap_or(disks);
+                }
+                other => return other,
             }
-        };
-        self.commit(session, taken, (files, &stored), used)
-    }
-
-    /// Puts the runs of a batch as objects.
-    fn put_objects(&self, session: u64, taken: &[Taken]) -> Result<(Vec<FileCommit>, Vec<Stored>), Failed> {
-        let mut packing = Packing {
-            shared: self,
-            session,
-            encoder: RunEncoder::default(),
-            scratch: Vec::new(),
-            part: part(taken, self.block_size()),
-            open: None,
-            stored: Vec::new(),
-        };
-        let mut files = Vec::with_capacity(taken.len());
-        for taken in taken {
-            files.push(packing.file(taken)?);
         }
-        packing.close()?;
-        Ok((files, packing.stored))
+        let (files, stored) = self.put_objects(session, disks, taken)?;
+        self.commit(session, taken, (files, &stored), Used::default())
     }
 
     /// Tells the owner what files consist of now. All of it is in the store, or on stable storage of all members of its set.
@@ -184,6 +160,7 @@ impl Shared {
         used: Used,
     ) -> Result<(), Failed> {
         self.await_turn(taken);
+        let told = self.losses.told();
         let mut commit = Commit { objects: Vec::with_capacity(stored.len()), files: Vec::new() };
         let mut committed = Vec::with_capacity(taken.len());
         for (taken, file) in taken.iter().zip(files) {
@@ -194,6 +171,7 @@ impl Shared {
         }
         if committed.is_empty() {
             self.lanes.done(&self.options.members, session, used);
+            self.numbers.spend(session, stored.iter().map(Stored::pair));
             return Ok(());
         }
         commit.objects.extend(stored.iter().map(|stored| stored.commit.clone()));
@@ -206,10 +184,17 @@ impl Shared {
         let response = response?;
         let gone = match response.answer {
             Answer::Committed(gone) => gone,
-            Answer::Failed(failure) => return Err(ClientError::Failed(failure).into()),
+            Answer::Failed(failure) => {
+                self.numbers.spend(session, stored.iter().map(Stored::pair));
+                return Err(ClientError::Failed(failure).into());
+            }
             other => return Err(ClientError::Unexpected(format!("{other:?} to a commit")).into()),
         };
         self.source.learn(stored.iter().map(|stored| stored.place));
+        if stored.is_empty() {
+            let over_members = committed.iter().filter(|taken| taken.inline.is_none());
+            self.losses.wrote(over_members.map(|taken| taken.file.ino), told);
+        }
         self.land(&committed, &gone);
         if !stored.is_empty() {
             self.numbers.stock_up(self.asks.as_ref(), session);
@@ -257,7 +242,7 @@ impl Shared {
             let freed = state.take_back(error);
             line.kept = line.kept.saturating_sub(freed);
             if let Some(open) = &state.open {
-                let place = (file.parent, file.ino);
+                let place = file.place();
                 line.dirty(place, weight(open.cost(), open.count()), now, open.cost() >= BATCH_MAX);
             }
         }
@@ -265,14 +250,6 @@ impl Shared {
         drop(line);
         self.changed.notify_all();
     }
-}
-
-/// Bytes of one object, where as few as have room for a batch are made of it. What tables of frames and the last run of each add must not leave a
-/// small one over.
-fn part(taken: &[Taken], block_size: u64) -> u64 {
-    let in_objects = taken.iter().filter(|taken| taken.inline.is_none());
-    let bytes: u64 = in_objects.map(|taken| taken.layer.cost()).sum();
-    bytes / bytes.div_ceil(BATCH_MAX).max(1) + block_size
 }
 
 impl Taken {
@@ -300,96 +277,5 @@ pub(super) fn file_commit(taken: &Taken) -> FileCommit {
         size: layer.size,
         attr: WriteAttr { mode: layer.mode },
         mtime: layer.mtime,
-    }
-}
-
-impl Packing<'_> {
-    /// What the owner is told of a file, its runs being in objects or in the one that is open.
-    fn file(&mut self, taken: &Taken) -> Result<FileCommit, Failed> {
-        let layer = &taken.layer;
-        let mut extents = Vec::new();
-        if taken.inline.is_none() {
-            let mut trial = Trial::default();
-            for (offset, parts) in layer.runs(self.shared.block_size()) {
-                extents.push((offset, self.run(taken, offset, &parts, &mut trial)?));
-            }
-        }
-        Ok(FileCommit { extents, ..file_commit(taken) })
-    }
-
-    fn run(
-        &mut self,
-        taken: &Taken,
-        offset: u64,
-        parts: &[&[u8]],
-        trial: &mut Trial,
-    ) -> Result<Extent, Failed> {
-        if self.open.as_ref().is_some_and(|(_, segment)| segment.len() >= self.part) {
-            self.close()?;
-        }
-        if self.open.is_none() {
-            let Pair { segment, object } =
-                self.shared.numbers.next(self.shared.asks.as_ref(), self.session)?;
-            self.open = Some((object, SegmentBuffer::new(self.shared.volume.id, segment)));
-        }
-        let raw: &[u8] = match parts {
-            [only] => only,
-            several => {
-                self.scratch.clear();
-                several.iter().for_each(|part| self.scratch.extend_from_slice(part));
-                &self.scratch
-            }
-        };
-        let (compression, sealer) = (self.shared.volume.compression, self.shared.sealer.as_ref());
-        let run = self.encoder.encode(raw, compression, sealer, trial);
-        let run = run.map_err(|error| ClientError::Store(format!("cannot encode data: {error}")))?;
-        let block_size = self.shared.block_size();
-        let len = raw.len() as u32;
-        let entry = RunEntry {
-            subvolume: SubvolumeId::FIRST,
-            generation: Generation::FIRST,
-            ino: taken.file.ino,
-            block: (offset / block_size) as u32,
-            offset: (offset % block_size) as u32,
-            run_len: len,
-            run_offset: 0,
-            stored_len: run.about.stored_len,
-            form: run.about.form,
-            check: run.about.check,
-        };
-        let Some((_, segment)) = &mut self.open else {
-            return Err(ClientError::Store("no segment is open".to_owned()).into());
-        };
-        let run_offset = segment.add(&entry, run.parts);
-        Ok(Extent {
-            len,
-            segment: segment.segment(),
-            run_offset,
-            stored_len: run.about.stored_len,
-            run_len: len,
-            skip: 0,
-            form: run.about.form,
-            check: run.about.check,
-        })
-    }
-
-    /// Puts the open object, if there is one.
-    fn close(&mut self) -> Result<(), Failed> {
-        let Some((object, segment)) = self.open.take() else { return Ok(()) };
-        let whole = segment.finish();
-        let bytes = Bytes::from(whole.bytes);
-        put::put(&self.shared.store, object, &bytes).map_err(|error| {
-            let lasting = !error.is_transient();
-            Failed { error: put::told(&error), lasting }
-        })?;
-        self.shared.source.objects().uploaded_bytes(object, &bytes);
-        self.shared.counts.object(bytes.len() as u64);
-        let (segment, len) = (whole.segment, whole.len);
-        let segments = vec![SegmentCommit { id: segment, offset: 0, len, raw: whole.raw }];
-        self.stored.push(Stored {
-            commit: ObjectCommit { object, segments },
-            place: (segment, SegmentPlace { object, offset: 0, len }),
-        });
-        Ok(())
     }
 }

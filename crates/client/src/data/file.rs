@@ -1,12 +1,21 @@
 //! One file's layers, and what they rest on.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use forebay_meta::Inode;
-use forebay_types::{Ino, Timespec, limits::INLINE_MAX};
+use forebay_types::{Ino, PolicyId, Timespec, limits::INLINE_MAX};
 use parking_lot::Mutex;
 
-use super::layer::{Layer, narrowed};
+use super::{
+    layer::{Layer, narrowed},
+    line::Place,
+};
 use crate::ClientError;
 
 /// Pieces of one layer that is committed: each may become an extent.
@@ -18,7 +27,16 @@ pub(super) struct File {
     pub(super) ino: Ino,
     /// The directory that has it, or had: files are packed in its order.
     pub(super) parent: Ino,
+    /// Whether it waits for the store although the volume does not, as far as is known. Changes only while nothing of it is kept.
+    pub(super) aside: AtomicBool,
     pub(super) state: Mutex<FileState>,
+}
+
+impl File {
+    /// Where it is in the line.
+    pub(super) fn place(&self) -> Place {
+        (self.aside.load(Relaxed), self.parent, self.ino)
+    }
 }
 
 /// What the owner has of a file's bytes once all layers on their way are committed.
@@ -68,6 +86,8 @@ pub(super) struct FileState {
     pub(super) torn: bool,
     pub(super) base: Base,
     pub(super) seen: Option<Seen>,
+    /// The policy by which it went when it was written last.
+    pub(super) policy: PolicyId,
     /// It is known no longer: who is about to write looks for it again.
     pub(super) removed: bool,
 }
@@ -79,6 +99,8 @@ pub(super) struct Taken {
     pub(super) layer: Arc<Layer>,
     /// All bytes of a file that stays in its row.
     pub(super) inline: Option<Vec<u8>>,
+    /// The policy by which the file goes, as far as is known.
+    pub(super) policy: PolicyId,
 }
 
 /// What a write did.
@@ -129,6 +151,7 @@ impl FileState {
             }
         }
         let row = &inode.row;
+        self.policy = row.policy;
         let seen = self.seen.get_or_insert(Seen {
             size: row.size,
             mtime: row.mtime,
@@ -181,7 +204,7 @@ impl FileState {
         };
         let layer = Arc::new(layer);
         self.flying.push_back(Arc::clone(&layer));
-        Some((Taken { file: Arc::clone(file), layer, inline }, added))
+        Some((Taken { file: Arc::clone(file), layer, inline, policy: self.policy }, added))
     }
 
     /// Makes one open layer of all. Returns how much less they cost.

@@ -1,6 +1,6 @@
 //! The files of which something is kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use forebay_types::Ino;
 use parking_lot::{Mutex, RwLock};
@@ -28,7 +28,10 @@ impl Files {
             return file;
         }
         let mut shard = self.shard(ino).write();
-        let made = || Arc::new(File { ino, parent, state: Mutex::new(FileState::default()) });
+        let made = || {
+            let (aside, state) = (AtomicBool::new(false), Mutex::new(FileState::default()));
+            Arc::new(File { ino, parent, aside, state })
+        };
         Arc::clone(shard.entry(ino).or_insert_with(made))
     }
 

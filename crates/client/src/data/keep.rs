@@ -1,6 +1,9 @@
 //! Writing, and having what was written settled, given up or forgotten.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
 
 use forebay_meta::{Inode, SetAttr, SetTime, WriteAttr};
 use forebay_protocol::Failure;
@@ -14,7 +17,7 @@ use super::{
     line::{BATCH_MAX, Line, weight},
     options::Room,
 };
-use crate::ClientError;
+use crate::{ClientError, link::Patience};
 
 /// Pieces of an open layer that are worth a batch: each becomes an extent of the commit.
 const PIECES_MAX: usize = 8192;
@@ -77,6 +80,9 @@ impl Contents {
                 shared.lose(&file, ClientError::SessionEnded);
                 continue;
             }
+            if !state.keeps() {
+                file.aside.store(shared.waits_aside(inode.row.policy), Relaxed);
+            }
             let now = shared.options.clock.now();
             let known = room == Room::Wait;
             let wrote = state.write(inode, offset, data, attr.mode, (session, now), known);
@@ -88,7 +94,7 @@ impl Contents {
         let mut line = shared.line.lock();
         line.kept = (line.kept + added).saturating_sub(reserved);
         let room = line.squeezed > 0 && added < reserved;
-        let first = line.dirty((file.parent, file.ino), weight(cost, pieces), Instant::now(), full);
+        let first = line.dirty(file.place(), weight(cost, pieces), Instant::now(), full);
         let wake = first || full || line.is_pressed(shared.options.due());
         drop(line);
         if wake {
@@ -124,8 +130,16 @@ impl Contents {
     /// # Errors
     /// [`ClientError`]: it is kept back as before, and the next call tries again. What is lost is not told here, but by [`Contents::take_failure`].
     pub fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
+        self.settle_within(inos, &Patience::FOREVER)
+    }
+
+    /// As [`Contents::settle`], as long as `patience` lasts.
+    ///
+    /// # Errors
+    /// As there; those of patience.
+    pub fn settle_within(&self, inos: &[Ino], patience: &Patience<'_>) -> Result<(), ClientError> {
         let files = inos.iter().filter_map(|ino| self.shared.files.get(*ino));
-        self.shared.settle(files.collect(), true)
+        self.shared.settle(files.collect(), true, patience)
     }
 
     /// The same for all files.
@@ -133,7 +147,15 @@ impl Contents {
     /// # Errors
     /// As [`Contents::settle`].
     pub fn settle_all(&self) -> Result<(), ClientError> {
-        self.shared.settle(self.shared.files.all(), true)
+        self.settle_all_within(&Patience::FOREVER)
+    }
+
+    /// As [`Contents::settle_all`], as long as `patience` lasts.
+    ///
+    /// # Errors
+    /// As there; those of patience.
+    pub fn settle_all_within(&self, patience: &Patience<'_>) -> Result<(), ClientError> {
+        self.shared.settle(self.shared.files.all(), true, patience)
     }
 
     /// Says that attributes are about to be set by a request of this client; [`Contents::forget`] follows. What is kept
@@ -144,6 +166,7 @@ impl Contents {
     /// As [`Contents::settle`].
     pub fn before_set_attr(&self, ino: Ino, set: &SetAttr) -> Result<(), ClientError> {
         let shared = &*self.shared;
+        let patience = shared.asks.patience();
         let concerns = set.size.is_some() || set.mtime.is_some() || set.mode.is_some();
         let Some(file) = shared.files.get(ino).filter(|_| concerns) else { return Ok(()) };
         let mut guard = loop {
@@ -156,7 +179,7 @@ impl Contents {
                 break guard;
             }
             drop(guard);
-            shared.settle(vec![Arc::clone(&file)], open)?;
+            shared.settle(vec![Arc::clone(&file)], open, &patience)?;
         };
         let state = &mut *guard;
         state.torn &= set.size != Some(0);
@@ -252,6 +275,7 @@ impl Contents {
 impl Shared {
     /// Sets room for so many bytes aside.
     fn reserve(&self, len: u64, room: Room) -> Result<(), ClientError> {
+        let mut patience = None;
         let mut line = self.line.lock();
         while room == Room::Wait && line.kept > 0 && line.kept + len > self.options.budget {
             if line.stop {
@@ -260,10 +284,12 @@ impl Shared {
             if let Some(error) = &line.refused {
                 return Err(error.clone());
             }
+            let patience = patience.get_or_insert_with(|| self.asks.patience());
             line.squeezed += 1;
             self.work.notify_all();
-            self.changed.wait(&mut line);
+            let waited = patience.wait(&self.changed, &mut line);
             line.squeezed -= 1;
+            waited?;
         }
         line.kept += len;
         line.kept_max = line.kept_max.max(line.kept);
@@ -271,7 +297,7 @@ impl Shared {
     }
 
     /// Waits until what is kept back of files now is committed; has their open layers taken if `open`, and waits for those on their way alone if not.
-    fn settle(&self, files: Vec<Arc<File>>, open: bool) -> Result<(), ClientError> {
+    fn settle(&self, files: Vec<Arc<File>>, open: bool, patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut awaited = Vec::with_capacity(files.len());
         for file in files {
             let state = file.state.lock();
@@ -290,16 +316,17 @@ impl Shared {
         }
         let mut line = self.line.lock();
         if open {
-            awaited.iter().for_each(|awaited| line.want((awaited.file.parent, awaited.file.ino)));
+            awaited.iter().for_each(|awaited| line.want(awaited.file.place()));
             self.work.notify_all();
         }
-        self.wait_for(&mut line, awaited)
+        self.wait_for(&mut line, awaited, patience)
     }
 
     fn wait_for(
         &self,
         line: &mut MutexGuard<'_, Line>,
         mut awaited: Vec<Awaited>,
+        patience: &Patience<'_>,
     ) -> Result<(), ClientError> {
         loop {
             let mut failed = None;
@@ -320,15 +347,16 @@ impl Shared {
             if line.stop {
                 return Err(ClientError::Closed);
             }
-            self.changed.wait(line);
+            patience.wait(&self.changed, line)?;
         }
     }
 
     /// Drops what is kept back of a file that is gone.
     pub(super) fn drop_file(&self, file: &Arc<File>) {
         let freed = file.state.lock().drop_all();
-        self.line.lock().clean((file.parent, file.ino));
+        self.line.lock().clean(file.place());
         self.maps.forget(file.ino);
+        self.losses.forget(file.ino);
         self.files.remove_if(file.ino, |state| !state.keeps() && state.lost.is_none());
         self.free(freed);
     }
@@ -340,7 +368,7 @@ impl Shared {
             (state.lost, state.torn) = (Some(error), true);
             state.drop_all()
         };
-        self.line.lock().clean((file.parent, file.ino));
+        self.line.lock().clean(file.place());
         self.maps.forget(file.ino);
         self.free(freed);
     }

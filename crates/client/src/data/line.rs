@@ -29,8 +29,8 @@ pub(super) fn weight(cost: u64, pieces: usize) -> u64 {
     cost + EXTENT_WEIGHT * pieces as u64
 }
 
-/// A file in the order of packing.
-pub(super) type Place = (Ino, Ino);
+/// A file in the order of packing. First, whether it waits for the store although the volume does not: those are in batches of their own, and not in all threads at a time.
+pub(super) type Place = (bool, Ino, Ino);
 
 /// A file with an open layer.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +59,9 @@ pub(super) struct Line {
     full: BTreeSet<Place>,
     /// Writers that wait for room.
     pub(super) squeezed: usize,
-    /// Batches on their way.
+    /// Batches on their way, and those of them that wait for the store although the volume does not.
     pub(super) flying: usize,
+    pub(super) aside: usize,
     /// Where the last batch that was taken unasked ended.
     cursor: Option<Place>,
     /// Until when nothing is tried unasked, and the pause after that.
@@ -114,9 +115,12 @@ impl Line {
     /// The files of the next batch, if it is time for one. They are in the line no longer.
     pub(super) fn next(&mut self, now: Instant, due: Due) -> Option<Vec<Place>> {
         let mut batch = Batch::default();
-        if !self.wanted.is_empty() {
-            while let Some(place) = self.wanted.first().copied().filter(|_| !batch.is_full()) {
+        if let Some(first) = self.next_wanted(due) {
+            let mut next = Some(first);
+            while let Some(place) = next {
                 batch.add(place, self.clean(place));
+                let same = self.wanted.range(first..).next().filter(|place| place.0 == first.0);
+                next = same.copied().filter(|_| !batch.is_full());
             }
             self.keep_company(&mut batch);
             return Some(batch.places);
@@ -124,30 +128,52 @@ impl Line {
         if self.is_busy(due) || self.paused.is_some_and(|(until, _)| now < until) {
             return None;
         }
-        if let Some(place) = self.full.first().copied() {
+        if let Some(place) = self.full.first().copied().filter(|place| self.may_go(place, due)) {
             self.clean(place);
             return Some(vec![place]);
         }
-        let old = self.ages.first().is_some_and(|(since, _)| *since + due.age <= now);
-        if self.dirty.is_empty() || !(old || self.is_pressed(due)) {
+        let old = self.oldest(due).is_some_and(|since| since + due.age <= now);
+        if !(old || self.is_pressed(due)) {
             return None;
         }
         // From where the last one ended, so that every directory has its turn; what is old has been passed by at most once.
-        while !batch.is_full() && !self.dirty.is_empty() {
+        while !batch.is_full() {
             let after = self.cursor.and_then(|cursor| self.dirty.range((Excluded(cursor), Unbounded)).next());
-            let Some(place) = after.or_else(|| self.dirty.first_key_value()).map(|(place, _)| *place) else {
-                break;
-            };
+            let place = after.or_else(|| self.dirty.first_key_value()).map(|(place, _)| *place);
+            let place = place.filter(|place| self.may_go(place, due)).or_else(|| self.first_to_go(due));
+            let same = |place: &Place| batch.places.first().is_none_or(|first| first.0 == place.0);
+            let Some(place) = place.filter(same) else { break };
             self.cursor = Some(place);
             batch.add(place, self.clean(place));
         }
-        Some(batch.places)
+        (!batch.places.is_empty()).then_some(batch.places)
+    }
+
+    /// The first file that somebody waits for, of those that have their turn: one thread is for those aside, else the others would never leave them one.
+    fn next_wanted(&self, due: Due) -> Option<Place> {
+        let aside = self.wanted.range((true, Ino(0), Ino(0))..).next().filter(|_| self.aside == 0);
+        aside.or_else(|| self.wanted.first()).copied().filter(|place| self.may_go(place, due))
+    }
+
+    /// Whether a file may be in a batch now: of those that wait for the store although the volume does not, some threads are free.
+    fn may_go(&self, place: &Place, due: Due) -> bool {
+        !place.0 || self.aside < due.batches.saturating_sub(2).max(1)
+    }
+
+    /// The first one that may go, in the order of packing.
+    fn first_to_go(&self, due: Due) -> Option<Place> {
+        self.dirty.first_key_value().map(|(place, _)| *place).filter(|place| self.may_go(place, due))
+    }
+
+    /// Since when the oldest waits that may go.
+    fn oldest(&self, due: Due) -> Option<Instant> {
+        self.ages.iter().find(|(_, place)| self.may_go(place, due)).map(|(since, _)| *since)
     }
 
     fn keep_company(&mut self, batch: &mut Batch) {
         let Some(first) = batch.places.first().copied() else { return };
-        let near: Vec<Place> =
-            self.dirty.range(first..).map(|(place, _)| *place).take(COMPANY_FILES).collect();
+        let near = self.dirty.range(first..).map(|(place, _)| *place).take(COMPANY_FILES);
+        let near: Vec<Place> = near.take_while(|place| place.0 == first.0).collect();
         for place in near {
             let bytes = self.dirty.get(&place).map_or(u64::MAX, |waiting| waiting.weight);
             if batch.bytes.saturating_add(bytes) > COMPANY_MAX || batch.is_full() {
@@ -169,7 +195,7 @@ impl Line {
 
     /// How long nothing has to be done; `None` until something changes.
     pub(super) fn idle_for(&self, now: Instant, due: Due) -> Option<Duration> {
-        let oldest = self.ages.first().map(|(since, _)| *since + due.age).filter(|_| !self.is_busy(due))?;
+        let oldest = self.oldest(due).map(|since| since + due.age).filter(|_| !self.is_busy(due))?;
         let next = self.paused.map_or(oldest, |(until, _)| {
             if self.is_pressed(due) || !self.full.is_empty() { until } else { until.max(oldest) }
         });
@@ -215,7 +241,39 @@ mod tests {
     const DUE: Due = Due { bytes: 64 << 20, age: Duration::from_secs(5), batches: 4 };
 
     fn at(directory: u64, ino: u64) -> Place {
-        (Ino(directory), Ino(ino))
+        (false, Ino(directory), Ino(ino))
+    }
+
+    #[test]
+    fn what_waits_for_the_store_beside_others_leaves_them_threads() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        let aside = |ino| (true, Ino(1), Ino(ino));
+        line.dirty(aside(1), 4096, now, false);
+        line.dirty(at(1, 2), 4096, now, false);
+        line.want(aside(1));
+        line.want(at(1, 2));
+        assert_eq!(
+            line.next(now, DUE),
+            Some(vec![aside(1)]),
+            "in batches of their own, and not last for ever"
+        );
+        line.aside = 1;
+        line.want(aside(1));
+        assert_eq!(line.next(now, DUE), Some(vec![at(1, 2)]));
+        assert_eq!(line.next(now, DUE), Some(vec![aside(1)]));
+        // As many as may wait for the store do.
+        (line.flying, line.aside) = (2, 2);
+        line.dirty(aside(3), 70 << 20, now, true);
+        line.want(aside(3));
+        assert_eq!(line.next(now + DUE.age, DUE), None);
+        assert_eq!(line.idle_for(now, DUE), None, "until something changes");
+        line.dirty(at(1, 4), 4096, now, false);
+        assert_eq!(line.next(now + DUE.age, DUE), Some(vec![at(1, 4)]));
+        line.dirty(at(1, 4), 4096, now, false);
+        line.want(at(1, 4));
+        assert_eq!(line.next(now, DUE), Some(vec![at(1, 4)]));
+        (line.flying, line.aside) = (1, 1);
+        assert_eq!(line.next(now, DUE), Some(vec![aside(3)]));
     }
 
     #[test]

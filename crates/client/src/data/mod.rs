@@ -8,21 +8,27 @@
 //! Order that must hold: numbers, then the object, then the commit; a file's layers are committed in their order; a map is forgotten before the layer that
 //! replaces it. Locks: taking, the line, a file's, in this order. `docs/design/shared-data.md` has the whole of it.
 
+mod apart;
 mod batch;
+mod classes;
 mod file;
 mod files;
 mod keep;
 mod lanes;
 mod layer;
 mod line;
+mod losses;
 mod maps;
 mod numbers;
 mod options;
+mod packing;
 mod put;
 mod ranges;
 mod read;
+mod runs;
 mod source;
 mod stats;
+mod warm;
 
 use std::{fmt, sync::Arc, thread::JoinHandle, time::Instant};
 
@@ -31,6 +37,7 @@ use forebay_data::{RunReader, SegmentSource};
 use forebay_format::{Keyring, RunSealer};
 use forebay_object::{ObjectStore, Patience};
 use forebay_protocol::VolumeInfo;
+use forebay_reading::ObjectReader;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
@@ -39,8 +46,10 @@ use crate::{
 };
 
 pub use lanes::{Appended, MemberFailed, Members, WriteGroup};
+pub use losses::TellsLoss;
 pub use options::{ContentsOptions, Room, StoreCache};
 pub use stats::ContentsStats;
+pub use warm::WarmInto;
 
 /// The members over which a volume is written, if it is.
 type SharedMembers = Option<Arc<dyn Members>>;
@@ -73,7 +82,9 @@ struct Shared {
     changed: Condvar,
     numbers: numbers::NumberStock,
     lanes: lanes::Lanes,
+    classes: Arc<classes::Classes>,
     maps: maps::Maps,
+    losses: losses::Losses,
     source: Arc<source::Source>,
     reader: RunReader,
     ahead: ReadAhead,
@@ -103,7 +114,8 @@ impl Contents {
         };
         let objects = options.cache.open(&reads, volume.id)?;
         let window = objects.read_ahead_limit();
-        let source = source::Source::new(objects, options.group.clone(), options.members.clone());
+        let apart = apart::Apart::new(store.clone(), reads);
+        let source = source::Source::new((objects, apart), options.group.clone(), options.members.clone());
         let source = Arc::new(source);
         let keys = Arc::new(Keyring::new(options.keys.clone()));
         let reader = RunReader::new(Arc::clone(&source) as Arc<dyn SegmentSource>, keys, FRAMES);
@@ -122,7 +134,9 @@ impl Contents {
             changed: Condvar::new(),
             numbers: numbers::NumberStock::default(),
             lanes: lanes::Lanes::default(),
+            classes: Arc::default(),
             maps: maps::Maps::default(),
+            losses: losses::Losses::default(),
             source,
             reader,
             ahead: ReadAhead::new(window),
@@ -171,6 +185,17 @@ impl Contents {
         self.shared.options.group.as_ref()
     }
 
+    /// Empties the caches of what was read, and says in words which. What is not settled is no cache and stays; reads that run meanwhile may put something in again.
+    pub fn empty_caches(&self) -> Vec<&'static str> {
+        self.shared.reader.empty_cache();
+        self.shared.source.objects().empty_cache();
+        self.shared.source.apart().readers().for_each(ObjectReader::empty_cache);
+        match self.shared.options.cache {
+            StoreCache::Directory(..) => vec!["contents in memory", "contents on disk"],
+            StoreCache::Files | StoreCache::Memory(_) => vec!["contents in memory"],
+        }
+    }
+
     /// What is kept and was done.
     #[must_use]
     pub fn stats(&self) -> ContentsStats {
@@ -199,12 +224,13 @@ impl Shared {
         while !line.stop {
             let now = Instant::now();
             if let Some(places) = line.next(now, due) {
-                line.flying += 1;
+                let aside = usize::from(places.first().is_some_and(|place| place.0));
+                (line.flying, line.aside) = (line.flying + 1, line.aside + aside);
                 drop(line);
                 self.send(&places);
                 sweeps = self.options.members.is_some();
                 line = self.line.lock();
-                line.flying -= 1;
+                (line.flying, line.aside) = (line.flying - 1, line.aside - aside);
                 drop(line);
                 self.changed.notify_all();
                 // There may be more than this thread took.

@@ -1,9 +1,9 @@
 //! Holes, and ranges that files share: what is kept back is settled first, then the owner does it.
 
 use forebay_data::ReadPiece;
-use forebay_format::row::Layout;
+use forebay_format::row::{InodeRow, Layout};
 use forebay_meta::{Inode, PieceSource, WriteAttr};
-use forebay_protocol::{Answer, InodeAnswer, Operation};
+use forebay_protocol::{Answer, Failure, InodeAnswer, Operation};
 use forebay_types::Ino;
 use forebay_vfs::Whence;
 
@@ -27,7 +27,7 @@ impl Contents {
         attr: WriteAttr,
         held: Option<u64>,
     ) -> Result<InodeAnswer, ClientError> {
-        self.settle(&[ino])?;
+        self.settle_within(&[ino], &self.shared.asks.patience())?;
         let changed = self.changed_while(held, Operation::Punch { ino, from, to, size, attr });
         self.forget(ino);
         changed
@@ -53,7 +53,7 @@ impl Contents {
         len: u64,
         attr: WriteAttr,
     ) -> Result<(u64, Option<InodeAnswer>), ClientError> {
-        self.settle(&[source, target])?;
+        self.settle_within(&[source, target], &self.shared.asks.patience())?;
         let now = self.changed(Operation::Inode(source))?;
         let len = len.min(now.row.size.saturating_sub(from));
         if len == 0 {
@@ -61,16 +61,15 @@ impl Contents {
         }
         let into = self.changed(Operation::Inode(target))?;
         if now.row.layout == Layout::Inline || into.row.layout == Layout::Inline {
-            // Fewer than asked for is a success: a tiny file may have been made huge by a truncation. What is longer than a row makes the target one of extents.
-            let len = len.min(COPY_MAX);
-            let source = Inode::removed(source, now.row, None);
-            let bytes = self.read_whole(&source, from, len as u32)?;
-            let target = Inode::removed(target, into.row, None);
-            self.write(&target, to, &bytes, attr, (Room::Wait, self.shared.asks.session()))?;
-            return Ok((bytes.len() as u64, None));
+            // What is longer than a row makes the target one of extents.
+            return self.copy_bytes((source, now.row), from, (target, into.row), to, len, attr);
         }
         let changed = self.changed(Operation::Share { source, from, target, to, len, attr });
         self.forget(target);
+        if matches!(changed, Err(ClientError::Failed(Failure::BelowClass))) {
+            // What the one has is not where the other must have it.
+            return self.copy_bytes((source, now.row), from, (target, into.row), to, len, attr);
+        }
         Ok((len, Some(changed?)))
     }
 
@@ -85,7 +84,7 @@ impl Contents {
         whence: Whence,
         leased: &dyn Fn() -> bool,
     ) -> Result<Option<u64>, ClientError> {
-        self.settle(&[inode.ino])?;
+        self.settle_within(&[inode.ino], &self.shared.asks.patience())?;
         let mut inode = Inode::removed(inode.ino, inode.row, None);
         self.overlay(&mut inode);
         let size = inode.row.size;
@@ -107,6 +106,23 @@ impl Contents {
             at = pieces.last().map_or(size, |piece| piece.offset + piece.len);
         }
         Ok((offset < size && whence == Whence::Hole).then_some(size))
+    }
+
+    /// Copies bytes that cannot be shared. Fewer than asked for is a success: a tiny file may have been made huge by a truncation.
+    fn copy_bytes(
+        &self,
+        (source, of): (Ino, InodeRow),
+        from: u64,
+        (target, into): (Ino, InodeRow),
+        to: u64,
+        len: u64,
+        attr: WriteAttr,
+    ) -> Result<(u64, Option<InodeAnswer>), ClientError> {
+        let source = Inode::removed(source, of, None);
+        let bytes = self.read_whole(&source, from, len.min(COPY_MAX) as u32)?;
+        let target = Inode::removed(target, into, None);
+        self.write(&target, to, &bytes, attr, (Room::Wait, self.shared.asks.session()))?;
+        Ok((bytes.len() as u64, None))
     }
 
     fn read_whole(&self, inode: &Inode, offset: u64, len: u32) -> Result<Vec<u8>, ClientError> {

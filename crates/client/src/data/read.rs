@@ -7,7 +7,7 @@ use std::{
 
 use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, SourceError};
 use forebay_meta::{Inode, Piece, PieceSource};
-use forebay_protocol::{Answer, Contents as Small, InodeAnswer, Mapped, Operation};
+use forebay_protocol::{Answer, Contents as Small, Disks, InodeAnswer, Mapped, Operation};
 use forebay_reading::{SMALL_FILE, access_of, fetch_ahead, read_into, read_pieces};
 use forebay_types::Ino;
 
@@ -28,7 +28,7 @@ impl Contents {
     /// says of the file is kept ([`Contents::forget`]); without one it is for this read alone, for others may change the file before the next one.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Store`] where the bytes cannot be had or are not what was written.
+    /// [`ClientError`]; [`ClientError::Store`] where the bytes cannot be had or are not what was written, [`ClientError::Lost`] where nobody has them any more.
     pub fn read(
         &self,
         inode: &Inode,
@@ -45,14 +45,18 @@ impl Contents {
         if offset >= end {
             return Ok(ReadPieces::new());
         }
-        let access = shared.follow(ino, offset, end - offset, size);
+        let disks = shared.disks(inode.row.policy);
+        let access = shared.follow(ino, offset, end - offset, (size, disks));
         if let Some(file) = file
-            && let Some(read) = shared.read_kept(&file, &(offset..end), access, leased)?
+            && let Some(read) = shared.read_kept(&file, &(offset..end), (access, disks), leased)?
         {
             return Ok(read);
         }
         // The layers were looked at before the map: what has left them is in it.
-        let read = |pieces: &[Piece]| read_pieces(&shared.reader, pieces, access);
+        let read = |pieces: &[Piece]| {
+            shared.source.confine(pieces, disks);
+            read_pieces(&shared.reader, pieces, access)
+        };
         shared.read_owners(ino, &(offset..end), leased, read)
     }
 
@@ -81,13 +85,15 @@ impl Contents {
 
 impl Shared {
     /// Takes note of a read, and has fetched ahead what is likely to be wanted next, as far as its map is known.
-    fn follow(&self, ino: Ino, offset: u64, len: u64, size: u64) -> Access {
+    fn follow(&self, ino: Ino, offset: u64, len: u64, (size, disks): (u64, Disks)) -> Access {
         if size <= SMALL_FILE {
             return Access::Nearby;
         }
         let advice = self.ahead.observe(ino.0, offset, len, size);
         for range in advice.ahead {
-            fetch_ahead(&self.reader, self.source.as_ref(), &self.maps.known(ino, &range));
+            let pieces = self.maps.known(ino, &range);
+            self.source.confine(&pieces, disks);
+            fetch_ahead(&self.reader, self.source.as_ref(), &pieces);
         }
         access_of(advice.pattern)
     }
@@ -97,7 +103,7 @@ impl Shared {
         &self,
         file: &File,
         range: &Range<u64>,
-        access: Access,
+        (access, disks): (Access, Disks),
         leased: &dyn Fn() -> bool,
     ) -> Result<Option<ReadPieces>, ClientError> {
         let mut missing = vec![range.clone()];
@@ -114,7 +120,10 @@ impl Shared {
         for gap in missing {
             let place = (gap.start - range.start) as usize..(gap.end - range.start) as usize;
             let out = &mut out[place];
-            let read = |pieces: &[Piece]| read_into(&self.reader, pieces, out, access);
+            let read = |pieces: &[Piece]| {
+                self.source.confine(pieces, disks);
+                read_into(&self.reader, pieces, out, access)
+            };
             self.read_owners(file.ino, &gap, leased, read)?;
         }
         Ok(Some(std::iter::once(ReadPiece::Bytes(out.freeze())).collect()))
@@ -132,10 +141,9 @@ impl Shared {
         loop {
             let pieces = self.map(ino, range, leased)?;
             match read(&pieces) {
-                // It may be stored by now, or its members come back.
-                Err(ReadError::Source(SourceError::Unavailable { segment, .. }))
-                    if self.source.is_with_members(segment)
-                        && waits.get_or_insert_with(Instant::now).elapsed() < MEMBERS_WITHIN =>
+                // It may be stored by now, or its members come back. Others who read of the segment may have forgotten where it was meanwhile, or know it anew.
+                Err(ReadError::Source(SourceError::NotStored { segment, .. }))
+                    if waits.get_or_insert_with(Instant::now).elapsed() < MEMBERS_WITHIN =>
                 {
                     std::thread::sleep(ASK_AGAIN);
                     self.source.forget(segment);
@@ -145,6 +153,9 @@ impl Shared {
                     self.source.forget(segment);
                     self.maps.forget(ino);
                     attempt += 1;
+                }
+                Err(ReadError::Source(SourceError::Lost { .. })) => {
+                    return Err(self.lost_around(ino, range, leased, &pieces));
                 }
                 read => return read.map_err(|error| ClientError::Store(format!("inode {ino}: {error}"))),
             }
@@ -194,7 +205,7 @@ impl Shared {
     }
 
     /// The pieces from an offset on, at least to `end` as far as one answer goes. Beyond the end of the file there is a hole.
-    fn ask_map_from(
+    pub(super) fn ask_map_from(
         &self,
         ino: Ino,
         from: u64,

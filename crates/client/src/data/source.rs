@@ -1,23 +1,25 @@
 //! Where segments are, as the owner has said, and their bytes.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use forebay_data::{Access, SegmentSource, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_group::MemberId;
-use forebay_protocol::{SegmentPlace, SetPlace};
-use forebay_reading::ObjectReader;
-use forebay_types::SegmentId;
+use forebay_meta::{Piece, PieceSource};
+use forebay_protocol::{Disks, SegmentPlace, SetPlace};
+use forebay_reading::{ObjectReader, Stored};
+use forebay_types::{Ino, SegmentId};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use super::SharedMembers;
-use crate::group::VolumeGroup;
+use super::{SharedMembers, apart::Apart};
+use crate::{LostBytes, group::VolumeGroup};
 
 /// Segments of the volume in the store.
 pub(super) struct Source {
     objects: ObjectReader,
+    apart: Apart,
     group: Option<Arc<VolumeGroup>>,
     places: RwLock<FxHashMap<SegmentId, SegmentPlace>>,
     members: SharedMembers,
@@ -33,15 +35,37 @@ impl fmt::Debug for Source {
 
 impl Source {
     pub(super) fn new(
-        objects: ObjectReader,
+        (objects, apart): (ObjectReader, Apart),
         group: Option<Arc<VolumeGroup>>,
         members: SharedMembers,
     ) -> Source {
-        Source { objects, group, places: RwLock::default(), members, sets: RwLock::default() }
+        Source { objects, apart, group, places: RwLock::default(), members, sets: RwLock::default() }
     }
 
     pub(super) fn objects(&self) -> &ObjectReader {
         &self.objects
+    }
+
+    /// What is read apart.
+    pub(super) fn apart(&self) -> &Apart {
+        &self.apart
+    }
+
+    /// Takes note that these bytes of a file may be on some disks alone; what this machine has of them on its disk goes.
+    pub(super) fn confine(&self, pieces: &[Piece], disks: Disks) {
+        for piece in pieces.iter().filter(|_| disks != Disks::Any) {
+            let PieceSource::Extent(extent) = &piece.source else { continue };
+            if self.apart.name(extent.segment, disks)
+                && let Some(place) = self.places.read().get(&extent.segment)
+            {
+                self.objects.deleted(place.object);
+            }
+        }
+    }
+
+    /// Who reads a segment.
+    fn reader(&self, segment: SegmentId) -> &ObjectReader {
+        self.apart.reader(segment).unwrap_or(&self.objects)
     }
 
     /// Takes note of where segments are.
@@ -68,6 +92,33 @@ impl Source {
         self.sets.read().contains_key(&segment) && !self.places.read().contains_key(&segment)
     }
 
+    /// Whether nobody has a segment any more, as the owner has said.
+    fn is_lost(&self, segment: SegmentId) -> bool {
+        self.sets.read().get(&segment).is_some_and(|set| set.is_empty())
+            && !self.places.read().contains_key(&segment)
+    }
+
+    /// What of these pieces of a file is lost for good, as the owner has said.
+    pub(super) fn lost_of(&self, ino: Ino, pieces: &[Piece]) -> Option<LostBytes> {
+        let lost = pieces.iter().filter(|piece| match &piece.source {
+            PieceSource::Extent(extent) => self.is_lost(extent.segment),
+            PieceSource::Hole | PieceSource::Inline(_) => false,
+        });
+        lost.fold(None, |found, Piece { offset, len, .. }| {
+            let (from, bytes) = found.map_or((*offset, 0), |found: LostBytes| (found.from, found.bytes));
+            Some(LostBytes { ino, from, to: offset + len, bytes: bytes + len })
+        })
+    }
+
+    /// Where in the store the bytes of a segment are; within, `None` where only members have them. `None` where nothing is known of it, or nobody has it any more.
+    pub(super) fn in_store(&self, (segment, run): &(SegmentId, Range<u64>)) -> Option<Option<Stored>> {
+        let Some(place) = self.places.read().get(segment).copied() else {
+            return self.sets.read().get(segment).filter(|set| !set.is_empty()).map(|_| None);
+        };
+        let range = place.offset.saturating_add(run.start)..place.offset.saturating_add(run.end);
+        Some(Some(Stored { segment: *segment, object: place.object, range }))
+    }
+
     /// Bytes of a segment that has no place in the store, from whoever has them.
     fn read_from_members(
         &self,
@@ -79,7 +130,10 @@ impl Source {
             let (places, sets) = (self.places.read(), self.sets.read());
             sets.get(&segment).filter(|_| !places.contains_key(&segment)).cloned()
         }?;
-        let unavailable = |detail: String| SourceError::Unavailable { segment, detail };
+        let unavailable = |detail: String| SourceError::NotStored { segment, detail };
+        if set.is_empty() {
+            return Some(Err(SourceError::Lost { segment }));
+        }
         let names = || set.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Some(match &self.members {
             Some(members) => members.read(&set, segment, offset, len).map_err(|error| {
@@ -100,6 +154,7 @@ impl Source {
         let was = self.places.write().remove(&segment);
         if let Some(place) = was {
             self.objects.deleted(place.object);
+            self.apart.readers().for_each(|reader| reader.deleted(place.object));
             if let Some(group) = &self.group {
                 group.forget(place.object);
             }
@@ -139,7 +194,7 @@ impl SegmentSource for Source {
             return Ok(len);
         }
         let (object, offset) = self.place(segment, offset)?;
-        self.objects.read(segment, object, offset, out, access)
+        self.reader(segment).read(segment, object, offset, out, access)
     }
 
     fn share(
@@ -149,22 +204,23 @@ impl SegmentSource for Source {
         len: u32,
         access: Access,
     ) -> Result<Option<Bytes>, SourceError> {
-        if !self.objects.shares() || self.is_with_members(segment) {
+        let reader = self.reader(segment);
+        if !reader.shares() || self.is_with_members(segment) {
             return Ok(None);
         }
         let (object, offset) = self.place(segment, offset)?;
-        self.objects.share(segment, object, offset, len, access)
+        reader.share(segment, object, offset, len, access)
     }
 
     fn prefetch(&self, segment: SegmentId, offset: u64, len: u32) {
         if let Ok((object, offset)) = self.place(segment, offset) {
-            self.objects.prefetch(object, offset, u64::from(len));
+            self.reader(segment).prefetch(object, offset, u64::from(len));
         }
     }
 
     fn distrust(&self, segment: SegmentId, offset: u64, len: u32) {
         if let Ok((object, offset)) = self.place(segment, offset) {
-            self.objects.distrust(object, offset, len);
+            self.reader(segment).distrust(object, offset, len);
             if let Some(group) = &self.group {
                 group.distrust(object, offset, len);
             }

@@ -19,23 +19,14 @@ use forebay_rpc::{
 };
 use parking_lot::Mutex;
 
-use super::{Reader, writes::WriteLink};
+use super::{Reader, pace::Pace, writes::WriteLink};
 
-/// How long a member may take to say what it has, at least; and in times of its slowest answer lately.
-const ANSWER_MS: u64 = 10;
-const ANSWER_TIMES: u64 = 4;
-/// And at most.
-const ANSWER_MAX_MS: u64 = 1_000;
-/// Answers in a row that are late before a member is left alone.
-const LATE_MAX: u32 = 3;
 /// How long it may take to fetch from the store what it does not have.
 const STORE_MS: u32 = 10_000;
 /// How long it may take to let this client in.
 const GREET_MS: u32 = 5_000;
 /// What a first answer may be expected to take, in microseconds.
 const MEAN_FIRST_US: u64 = 5_000;
-/// And the slowest.
-const SLOW_FIRST_US: u64 = 25_000;
 /// How long one is not asked that did not answer in time, that does not let this client in, or that has too much to do.
 const SUSPECT_FOR: Duration = Duration::from_secs(1);
 const OUT_FOR: Duration = Duration::from_secs(5);
@@ -63,9 +54,11 @@ pub(super) struct MemberLink {
     pub(super) address: String,
     /// Whether it is on this machine.
     pub(super) on_node: bool,
-    client: Client,
+    pub(super) client: Client,
     began: Instant,
     in_flight: AtomicU64,
+    /// Bytes that it was asked for and has not sent.
+    asked_bytes: AtomicU64,
     /// Mean time to answer, in microseconds.
     mean_us: AtomicU64,
     pace: Mutex<Pace>,
@@ -83,39 +76,19 @@ impl fmt::Debug for MemberLink {
     }
 }
 
-/// How long answers of a member are waited for.
-#[derive(Debug)]
-struct Pace {
-    /// The slowest answer lately: falls by a 64th with each one.
-    slow_us: u64,
-    /// How many were late, one after the other.
-    late: u32,
-}
+/// Counts a request, or its bytes, while it lives.
+struct Turn<'a>(&'a AtomicU64, u64);
 
-impl Pace {
-    fn patience_ms(&self) -> u32 {
-        (self.slow_us * ANSWER_TIMES / 1000).clamp(ANSWER_MS, ANSWER_MAX_MS) as u32
-    }
-
-    fn answered(&mut self, took_us: u64) {
-        self.slow_us = took_us.max(self.slow_us - self.slow_us / 64);
-        self.late = 0;
-    }
-
-    /// An answer did not come in time. Says whether the member is to be left alone: a machine that is busy is slow now and then, one that is gone stays mute.
-    fn late(&mut self) -> bool {
-        self.slow_us = (self.slow_us * 2).min(ANSWER_MAX_MS * 1000 / ANSWER_TIMES);
-        self.late += 1;
-        self.late >= LATE_MAX
+impl<'a> Turn<'a> {
+    fn new(counter: &'a AtomicU64, by: u64) -> Turn<'a> {
+        counter.fetch_add(by, Relaxed);
+        Turn(counter, by)
     }
 }
-
-/// Counts a request while it lives.
-struct Turn<'a>(&'a AtomicU64);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.0.fetch_sub(self.1, Relaxed);
     }
 }
 
@@ -123,6 +96,8 @@ enum Why {
     /// It wants to be greeted first.
     Stranger,
     StoreFails,
+    /// It did not answer in time.
+    Late,
     Nothing,
 }
 
@@ -141,8 +116,9 @@ impl MemberLink {
             client,
             began: Instant::now(),
             in_flight: AtomicU64::new(0),
+            asked_bytes: AtomicU64::new(0),
             mean_us: AtomicU64::new(MEAN_FIRST_US),
-            pace: Mutex::new(Pace { slow_us: SLOW_FIRST_US, late: 0 }),
+            pace: Mutex::new(Pace::new()),
             out_until: Mutex::default(),
             greeted: Mutex::default(),
             writes: WriteLink::new(at, security),
@@ -167,7 +143,7 @@ impl MemberLink {
     }
 
     /// Whether it is connected; one that is new is given a moment.
-    fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         while self.client.down().is_some() {
             if self.began.elapsed() > CONNECT {
                 return false;
@@ -182,8 +158,7 @@ impl MemberLink {
         if self.is_out() || !self.is_up() {
             return Answered::Nothing;
         }
-        self.in_flight.fetch_add(1, Relaxed);
-        let _turn = Turn(&self.in_flight);
+        let _turn = Turn::new(&self.in_flight, 1);
         let asked = match self.ask(fetch) {
             Err(Why::Stranger) if self.greet(reader, group) => self.ask(fetch),
             asked => asked,
@@ -191,28 +166,33 @@ impl MemberLink {
         match asked {
             Ok(answered) => answered,
             Err(Why::StoreFails) => Answered::StoreFails,
-            Err(Why::Stranger | Why::Nothing) => Answered::Nothing,
+            Err(Why::Stranger | Why::Late | Why::Nothing) => Answered::Nothing,
         }
     }
 
     fn ask(&self, fetch: &Fetch) -> Result<Answered, Why> {
         let mean = self.mean_us.load(Relaxed);
-        let first_ms = self.pace.lock().patience_ms();
+        let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
+        let kib = self.asked_bytes.load(Relaxed).div_ceil(1024);
+        let first_ms = self.pace.lock().patience_ms(kib);
         let began = Instant::now();
-        let first = self.call_fetch(fetch, first_ms)?;
-        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX).min(1_000_000);
-        self.pace.lock().answered(took);
-        match first {
-            Some(answered) => {
-                // Times of those that wait for the store say nothing of the member.
-                self.mean_us.store((mean * 7 + took) / 8, Relaxed);
-                Ok(answered)
-            }
-            None => {
-                let waits = Fetch { waits: true, ..*fetch };
-                self.call_fetch(&waits, STORE_MS)?.ok_or(Why::Nothing)
-            }
+        let first = self.call_fetch(fetch, first_ms);
+        if matches!(first, Err(Why::Late)) && self.pace.lock().late(began, Instant::now()) {
+            self.put_out(SUSPECT_FOR);
         }
+        let (first, now) = (first?, Instant::now());
+        let took = u64::try_from((now - began).as_micros()).unwrap_or(u64::MAX);
+        // One that has to fetch has sent no bytes.
+        self.pace.lock().answered(took, if first.is_some() { kib } else { 0 }, now);
+        if let Some(answered) = first {
+            // Times of those that wait for the store say nothing of the member.
+            self.mean_us.store((mean * 7 + took.min(1_000_000)) / 8, Relaxed);
+            return Ok(answered);
+        }
+        let waits = Fetch { waits: true, ..*fetch };
+        let brought = self.call_fetch(&waits, STORE_MS)?.ok_or(Why::Nothing)?;
+        self.pace.lock().heard(Instant::now());
+        Ok(brought)
     }
 
     /// `None`: what is wanted is being fetched.
@@ -236,12 +216,7 @@ impl MemberLink {
         match self.client.call_blocking(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
             Ok(reply) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
-            Err(CallError::Deadline { .. }) => {
-                if self.pace.lock().late() {
-                    self.put_out(SUSPECT_FOR);
-                }
-                Err(Why::Nothing)
-            }
+            Err(CallError::Deadline { .. }) => Err(Why::Late),
             Err(CallError::Lost { .. } | CallError::TooLarge { .. }) => Err(Why::Nothing),
         }
     }
@@ -271,7 +246,7 @@ impl MemberLink {
     }
 
     /// Says who reads, once for all who wait for that. Says whether the member lets this client in.
-    fn greet(&self, reader: &Reader, group: GroupId) -> bool {
+    pub(super) fn greet(&self, reader: &Reader, group: GroupId) -> bool {
         let asked = Instant::now();
         let mut greeted = self.greeted.lock();
         if greeted.is_some_and(|at| at >= asked) {
@@ -301,25 +276,5 @@ impl MemberLink {
         if !self.is_out() && self.client.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
             let _heard = self.greet(reader, group) && tell().is_ok();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_member_is_waited_for_as_it_is_slow_and_left_alone_once_it_is_mute() {
-        let mut pace = Pace { slow_us: SLOW_FIRST_US, late: 0 };
-        assert_eq!(pace.patience_ms(), 100);
-        (0..1_000).for_each(|_| pace.answered(300));
-        assert_eq!(pace.patience_ms(), 10, "not less than that");
-        pace.answered(40_000);
-        assert_eq!(pace.patience_ms(), 160, "as slow as it was lately");
-        assert!(!pace.late() && !pace.late(), "it may be busy");
-        assert_eq!(pace.patience_ms(), 640);
-        pace.answered(100);
-        assert!(!pace.late() && !pace.late() && pace.late(), "three in a row");
-        assert!(pace.late() && pace.patience_ms() == 1_000, "until it answers");
     }
 }

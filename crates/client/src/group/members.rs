@@ -89,10 +89,13 @@ impl Members for VolumeGroup {
     fn writes_over(&self) -> Option<WriteGroup> {
         let known = self.shared.known.read().clone()?;
         let copies = known.writes.filter(|copies| *copies >= WriteClass::COPIES_MIN)?;
-        let mut here = known.view.members.iter().filter(|(_, member)| {
-            member.state == MemberState::Active && member.node == self.shared.reader.node
-        });
-        let near = here.next().map(|(id, _)| *id);
+        let active = |id: &&MemberId| {
+            known.view.members.get(id).is_some_and(|member| member.state == MemberState::Active)
+        };
+        // Of several disks of this machine each in turn.
+        let here: Vec<MemberId> = known.here.iter().filter(active).copied().collect();
+        let turn = self.shared.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let near = here.get(turn % here.len().max(1)).copied();
         Some(WriteGroup { group: known.id, copies, members: known.view.active(), near })
     }
 

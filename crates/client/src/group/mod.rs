@@ -5,18 +5,22 @@
 //! a member has taken in are at the member that they were meant for. Relies on placement: who knows the same view asks the same members.
 
 mod crew;
+mod here;
 mod link;
 mod members;
+mod pace;
 mod reader;
 mod route;
 mod store;
+mod warm;
 mod writes;
+mod wrong;
 
 use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -27,7 +31,7 @@ use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, MemberId, View, ViewEpoch};
 use forebay_protocol::{
     SegmentPlace,
-    group::{Distrust, Fetch, GroupView, ViewOf, Walk},
+    group::{Fetch, GroupView, ViewOf, Walk},
 };
 use forebay_rpc::Address;
 use forebay_types::SegmentId;
@@ -82,6 +86,8 @@ struct Known {
     id: GroupId,
     view: View,
     links: FxHashMap<MemberId, Arc<MemberLink>>,
+    /// Those of them that are on this machine.
+    here: Vec<MemberId>,
     /// On how many members what is written is before it counts, where it is written over the group.
     writes: Option<u8>,
 }
@@ -106,6 +112,8 @@ struct Shared {
     counts: Counts,
     looking: Mutex<Looking>,
     changed: Condvar,
+    /// Counts who was taken for the member of this machine.
+    turn: AtomicUsize,
     crew: Crew,
 }
 
@@ -138,6 +146,7 @@ impl VolumeGroup {
             counts: Counts::default(),
             looking: Mutex::default(),
             changed: Condvar::new(),
+            turn: AtomicUsize::new(0),
             crew: Crew::default(),
         });
         let goes_on = shared.look();
@@ -202,7 +211,7 @@ impl VolumeGroup {
         let (segment, at, piece) = shared.pieces.of(object, offset);
         let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false };
         let width = shared.widths.of(piece);
-        for id in route::candidates(&known.view, &shared.reader.node, piece, width, |id| {
+        for id in route::candidates(&known.view, &known.here, piece, width, |id| {
             known.links.get(&id).map_or(u64::MAX, |link| link.cost())
         }) {
             let Some(link) = known.links.get(&id) else { continue };
@@ -229,7 +238,7 @@ impl VolumeGroup {
         let (segment, at, piece) = shared.pieces.of(object, 0);
         let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
         let none = |_: MemberId| 0;
-        for id in route::candidates(&known.view, &shared.reader.node, piece, 1, none) {
+        for id in route::candidates(&known.view, &known.here, piece, 1, none) {
             let Some(link) = known.links.get(&id) else { continue };
             match link.fetch(&fetch, &shared.reader, known.id) {
                 Answered::Length(len) => return Some(len),
@@ -308,9 +317,10 @@ impl Shared {
                         let next = Known { writes, ..next };
                         *self.known.write() = Some(Arc::new(next));
                     }
-                    (None, Some(same)) if same.writes != writes => {
-                        let (view, links) = (same.view.clone(), same.links.clone());
-                        *self.known.write() = Some(Arc::new(Known { name, id, view, links, writes }));
+                    // The view is the same; who is on this machine may not be.
+                    (None, Some(same)) if same.writes != writes || self.moved(same) => {
+                        let next = self.next(name, id, same.view.clone(), Some(same));
+                        *self.known.write() = Some(Arc::new(Known { writes, ..next }));
                     }
                     (None, Some(_)) => {}
                     // Another group, of which no view was told: it is asked for all of it.
@@ -334,10 +344,11 @@ impl Shared {
     fn next(&self, name: String, id: GroupId, view: View, before: Option<&Known>) -> Known {
         let mut links = FxHashMap::default();
         for (member, shape) in &view.members {
+            let here = here::of(&self.reader.here, *member);
             let same = before.and_then(|before| before.links.get(member));
-            let same = same.filter(|link| link.address == shape.address);
-            let on_node = shape.node == self.reader.node;
-            let link = match (same, shape.address.parse::<Address>()) {
+            let same = same.filter(|link| link.address == shape.address && link.on_node == here.is_some());
+            let on_node = here.is_some();
+            let link = match (same, here.map_or_else(|| shape.address.parse::<Address>(), Ok)) {
                 (Some(link), _) => Arc::clone(link),
                 (None, Ok(address)) => {
                     match MemberLink::start(&address, &shape.address, on_node, &self.reader.security) {
@@ -355,7 +366,8 @@ impl Shared {
             };
             links.insert(*member, link);
         }
-        Known { name, id, view, links, writes: None }
+        let here = links.iter().filter(|(_, link)| link.on_node).map(|(id, _)| *id).collect();
+        Known { name, id, view, links, here, writes: None }
     }
 
     /// A member goes by this view.
@@ -372,28 +384,11 @@ impl Shared {
         }
     }
 
-    fn is_wrong(&self, object: ObjectRef, offset: u64, len: u64) -> bool {
-        let mut wrong = self.wrong.lock();
-        if wrong.is_empty() {
-            return false;
-        }
-        wrong.retain(|(.., since)| since.elapsed() < WRONG_FOR);
-        let end = offset.saturating_add(len);
-        wrong.iter().any(|(of, from, to, _)| *of == object && *from < end && offset < *to)
-    }
-
-    /// Tells all members that may have given these bytes.
-    fn tell_wrong(&self, wrong: &[(ObjectRef, u64, u32)]) {
-        let Some(known) = self.known.read().clone() else { return };
-        for (object, offset, len) in wrong {
-            let (_, _, piece) = self.pieces.of(*object, *offset);
-            let distrust = Distrust { object: *object, offset: *offset, len: *len };
-            let width = self.widths.of(piece).max(2) as usize;
-            for id in route::ranked(&known.view, &self.reader.node, piece).into_iter().take(width) {
-                if let Some(link) = known.links.get(&id) {
-                    link.distrust(&distrust, &self.reader, known.id);
-                }
-            }
-        }
+    /// Whether another member is on this machine than was before.
+    fn moved(&self, known: &Known) -> bool {
+        // Whose socket is connected has not gone anywhere.
+        let stays = |link: &MemberLink| link.on_node && link.client.down().is_none();
+        let mut links = known.links.iter().filter(|(_, link)| !stays(link));
+        links.any(|(member, link)| here::of(&self.reader.here, *member).is_some() != link.on_node)
     }
 }

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use forebay_rpc::Security;
 use forebay_types::VolumeId;
@@ -14,14 +14,14 @@ pub struct Reader {
     pub token: Option<String>,
     /// What it calls itself, for people.
     pub client: String,
-    /// Its machine: a member there is asked first.
-    pub node: String,
+    /// Where proxies of its machine listen: a member that is reached there is asked first.
+    pub here: Vec<PathBuf>,
     /// How connections to members are protected.
     pub security: Security,
 }
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} of {}, on {})", self.client, self.volume, self.node)
+        write!(f, "Reader({} of {})", self.client, self.volume)
     }
 }

@@ -76,7 +76,7 @@ impl Widths {
 }
 
 /// All members in the order in which they are asked for a piece: of this machine; active; draining; within these by their score.
-pub(super) fn ranked(view: &View, node: &str, piece: PieceKey) -> Vec<MemberId> {
+pub(super) fn ranked(view: &View, here: &[MemberId], piece: PieceKey) -> Vec<MemberId> {
     let all = view.all();
     let mut ranked: Vec<MemberId> =
         placement::rank(piece, &all).into_iter().map(|candidate| candidate.id).collect();
@@ -84,8 +84,7 @@ pub(super) fn ranked(view: &View, node: &str, piece: PieceKey) -> Vec<MemberId> 
     ranked.sort_by_key(|id| {
         let member = view.members.get(id);
         let active = member.is_some_and(|member| member.state == MemberState::Active);
-        let here = member.is_some_and(|member| member.node == node);
-        (!(here && active), !active)
+        (!(active && here.contains(id)), !active)
     });
     ranked
 }
@@ -94,15 +93,14 @@ pub(super) fn ranked(view: &View, node: &str, piece: PieceKey) -> Vec<MemberId> 
 /// one, or the next.
 pub(super) fn candidates(
     view: &View,
-    node: &str,
+    here: &[MemberId],
     piece: PieceKey,
     width: u32,
     cost: impl Fn(MemberId) -> u64,
 ) -> Vec<MemberId> {
-    let mut ranked = ranked(view, node, piece);
-    let here = |id: &MemberId| view.members.get(id).is_some_and(|member| member.node == node);
+    let mut ranked = ranked(view, here, piece);
     let width = (width as usize).min(ranked.len());
-    if width > 1 && !ranked.first().is_some_and(here) {
+    if width > 1 && !ranked.first().is_some_and(|first| here.contains(first)) {
         let (one, other) = two_of(width);
         let better = if cost(ranked[other]) < cost(ranked[one]) { other } else { one };
         let chosen = ranked.remove(better);
@@ -160,25 +158,25 @@ mod tests {
     fn a_member_of_this_machine_is_first_and_draining_ones_are_last() {
         let view = view(&[(1, "a", Active), (2, "b", Active), (3, "c", Draining), (4, "d", Active)]);
         for number in 0..100 {
-            let near = candidates(&view, "b", piece(number), 1, |_| 0);
+            let near = candidates(&view, &[id(2)], piece(number), 1, |_| 0);
             assert_eq!((near.len(), near[0]), (2, id(2)));
-            assert_eq!(candidates(&view, "b", piece(number), 4, |_| 0)[0], id(2), "tier 0 is not left");
-            let far = ranked(&view, "x", piece(number));
+            assert_eq!(candidates(&view, &[id(2)], piece(number), 4, |_| 0)[0], id(2), "tier 0 is not left");
+            let far = ranked(&view, &[], piece(number));
             assert_eq!(far[3], id(3), "it is asked last");
-            assert_eq!(ranked(&view, "c", piece(number))[3], id(3), "also by its own machine");
+            assert_eq!(ranked(&view, &[id(3)], piece(number))[3], id(3), "also by its own machine");
             assert_eq!(Some(far[0]), placement::first(piece(number), &view.active()));
         }
-        assert!(candidates(&super::tests::view(&[]), "a", piece(1), 3, |_| 0).is_empty());
+        assert!(candidates(&super::tests::view(&[]), &[id(1)], piece(1), 3, |_| 0).is_empty());
     }
 
     #[test]
     fn of_many_that_have_a_piece_the_one_with_less_to_do_is_asked() {
         let members: Vec<_> = (1..=6).map(|number| (number, "n", Active)).collect();
         let view = view(&members);
-        let order = ranked(&view, "x", piece(7));
+        let order = ranked(&view, &[], piece(7));
         let mut asked = std::collections::BTreeMap::new();
         for _ in 0..600 {
-            let chosen = candidates(&view, "x", piece(7), 3, |id| u64::from(id == order[0]));
+            let chosen = candidates(&view, &[], piece(7), 3, |id| u64::from(id == order[0]));
             *asked.entry(chosen[0]).or_insert(0) += 1;
             assert_ne!(chosen[0], chosen[1]);
         }

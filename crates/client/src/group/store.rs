@@ -3,13 +3,12 @@
 use std::{fmt, ops::Range, path::Path, sync::Arc, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use forebay_format::row::ObjectRef;
 use forebay_object::{
     Backend, ETag, Expected, Meta, ObjectError, ObjectStore, Page, Patience, PutOutcome, StoreUrl,
 };
 use forebay_reading::parse_key;
 
-use super::{VolumeGroup, route::CHUNK};
+use super::VolumeGroup;
 
 /// Bytes of one fetch at most.
 const FETCH_MAX: u64 = 8 << 20;
@@ -40,17 +39,6 @@ impl GroupStore {
         self.group.count_store(bytes.len());
         Ok(bytes)
     }
-
-    /// The end of the range that is asked of one member at a time, from `start` on.
-    fn part(&self, object: ObjectRef, start: u64, end: u64) -> u64 {
-        let piece = |at: u64| self.group.shared.pieces.of(object, at).2;
-        let first = piece(start);
-        let mut at = start - start % CHUNK + CHUNK;
-        while at < end && at - start < FETCH_MAX && piece(at) == first {
-            at += CHUNK;
-        }
-        at.min(end).min(start + FETCH_MAX)
-    }
 }
 
 impl Backend for GroupStore {
@@ -80,7 +68,7 @@ impl Backend for GroupStore {
         let mut whole = BytesMut::new();
         let mut start = range.start;
         while start < range.end {
-            let end = self.part(object, start, range.end);
+            let end = self.group.part(object, start, range.end.min(start + FETCH_MAX));
             // Not above 8 MiB.
             let fetched = self.group.fetch(object, start, (end - start) as u32);
             let bytes = match fetched {

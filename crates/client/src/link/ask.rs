@@ -34,6 +34,7 @@ fn is_urgent(operation: &Operation) -> bool {
         Operation::Commit(_)
             | Operation::Numbers(..)
             | Operation::Runs(_)
+            | Operation::Classes(_)
             | Operation::Ahead(_)
             | Operation::Release(_)
             | Operation::Unlock(..)
@@ -120,7 +121,7 @@ impl Asking {
                     Failed::Again => {}
                 },
             }
-            patience.check()?;
+            patience.go_on()?;
             std::thread::sleep(pause.min(patience.left(pause)));
             pause = (pause * 2).min(AGAIN_AFTER_MAX);
         }
@@ -198,7 +199,7 @@ impl Asking {
         let shared = Arc::clone(shared);
         let finisher = std::thread::Builder::new().name("forebay-finish".to_owned());
         let spawned = finisher.spawn(move || {
-            if let Err(error) = self.run(&shared, &Patience::new(None, None)) {
+            if let Err(error) = self.run(&shared, &Patience::FOREVER) {
                 tracing::warn!(%error, "nobody knows what became of a request");
             }
             drop(keep);

@@ -14,7 +14,7 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(4);
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
 /// The pause after a greeting that failed; it doubles.
 const PAUSE: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The pause after the owner has refused this client.
 const REFUSED_PAUSE: Duration = Duration::from_secs(3);
 /// The session is renewed this many times in its term.

@@ -25,7 +25,7 @@ use forebay_cluster::{Grant, Lease, Moment, SessionId, Stamp, Terms};
 use forebay_group::MemberId;
 use forebay_protocol::{Push, Refusal, Return, Rights, VolumeInfo, Welcome};
 use forebay_types::{Epoch, Ino, SegmentId};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use ask::Answered;
 pub use patience::Patience;
@@ -69,6 +69,9 @@ pub trait Events: Send + Sync {
 
     /// Requests are answered (again).
     fn greeted(&self);
+
+    /// What some files have is lost for good. Who has no files is not told anything by this.
+    fn lost(&self) {}
 
     /// A member of a group that uses this session is to fence a segment. Who is no member is not asked.
     fn fence(&self, _member: MemberId, _segment: SegmentId, _epoch: Epoch) {}
@@ -214,10 +217,10 @@ impl Link {
         }
     }
 
-    /// How long a request waits, as the mount's options say.
+    /// How long a request waits that the calling thread makes: as the mount's options say, and no longer than the thread lives that it serves.
     #[must_use]
     pub fn patience(&self) -> Patience<'static> {
-        Patience::new(self.shared.config.timeout, None)
+        Patience::new(self.shared.config.timeout, None).of_served()
     }
 
     /// Returns a lease, once the owner is there: one that is recalled while a session is greeted or reclaims would else be waited for until it ends. What belongs to an
@@ -225,7 +228,7 @@ impl Link {
     pub fn give_back(&self, ino: Ino, stamp: Stamp, kept: Option<Lease>, open: bool) {
         let number = self.number();
         // Until the session changes or is closed.
-        while let Ok(at) = self.shared.enter(&Patience::new(None, None)) {
+        while let Ok(at) = self.shared.enter(&Patience::FOREVER) {
             if at.number != number {
                 return;
             }
@@ -281,6 +284,7 @@ impl Listener for Shared {
             Push::LockFree { ino } => events.lock_free(ino),
             Push::Fence { member, segment, epoch } => events.fence(member, segment, epoch),
             Push::ReadBack { member, segment, from, len } => events.read_back(member, segment, from, len),
+            Push::Lost => events.lost(),
             Push::Ended { session } => {
                 let round = {
                     let state = self.state.lock();
@@ -331,7 +335,7 @@ impl Shared {
                 }
                 Phase::Refused(_) | Phase::Down => {}
             }
-            patience.check()?;
+            MutexGuard::unlocked(&mut state, || patience.go_on())?;
             self.changed.wait_for(&mut state, patience.left(LOOK_EVERY));
         }
     }

@@ -36,8 +36,12 @@ pub(crate) struct Node {
 impl Node {
     /// About how much memory it takes, in units of an inode.
     fn weight(&self) -> usize {
-        let pages: usize = self.pages.values().map(|page| page.entries.len()).sum();
-        1 + self.names.len() + pages + self.xattrs.len()
+        1 + self.listed() + self.xattrs.len()
+    }
+
+    /// How much of that is names and pages.
+    fn listed(&self) -> usize {
+        self.names.len() + self.pages.values().map(|page| page.entries.len()).sum::<usize>()
     }
 }
 
@@ -88,7 +92,8 @@ impl Cache {
         std::mem::take(&mut self.nodes).into_keys().collect()
     }
 
-    /// What is too much: inodes that were not asked for since this was last called, or any where that is not enough. They are still there, and their leases too.
+    /// What is too much: inodes that were not asked for since this was last called, or any where that is not enough. They are still there, and their leases too. What is known of
+    /// the names of a directory that has very many is dropped first, and its lease stays: by that whoever makes files in it works ahead of the owner.
     pub(crate) fn too_much(&mut self) -> Vec<Ino> {
         if self.since < self.max / 8 + 1 {
             return Vec::new();
@@ -98,6 +103,10 @@ impl Cache {
         let mut leave = Vec::new();
         if weight <= self.max {
             return leave;
+        }
+        for node in self.nodes.values_mut().filter(|node| node.listed() > self.max / 8) {
+            weight -= node.listed();
+            (node.names, node.pages) = (FxHashMap::default(), BTreeMap::new());
         }
         let goal = self.max - self.max / 4;
         for all in [false, true] {
@@ -124,6 +133,33 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_with_very_many_names_loses_these_and_not_its_lease() {
+        let mut cache = Cache::new(800);
+        let large = Ino(9);
+        let mut left = 0;
+        for at in 0..10_000 {
+            cache.node(large).names.insert(format!("{at}").into_bytes().into(), Some(Ino(100 + at)));
+            cache.node(Ino(100 + at));
+            for ino in cache.too_much() {
+                assert_ne!(ino, large);
+                cache.drop_node(ino);
+                left += 1;
+            }
+            let weight: usize = cache.nodes.values().map(Node::weight).sum();
+            assert!(weight <= 800 + 800 / 8 + 2, "{weight}");
+        }
+        assert!(left > 9000, "{left}");
+        // Names of one that has few stay.
+        cache.node(Ino(8)).names.insert(b"a".as_slice().into(), None);
+        for at in 0..2000 {
+            cache.node(Ino(50_000 + at)).used = false;
+            cache.get(Ino(8));
+            cache.too_much().into_iter().for_each(|ino| cache.drop_node(ino));
+        }
+        assert_eq!(cache.peek(Ino(8)).map(|node| node.names.len()), Some(1));
+    }
 
     #[test]
     fn what_nobody_asks_for_leaves_first() {

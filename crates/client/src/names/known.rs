@@ -8,6 +8,9 @@ use forebay_types::Ino;
 
 use super::{Names, PAGE_MAX};
 
+/// Directories that a path has at most.
+const PATH_LEVELS: usize = 64;
+
 impl Names {
     /// An inode.
     pub(crate) fn inode(&self, ino: Ino) -> Option<Arc<Inode>> {
@@ -38,6 +41,32 @@ impl Names {
             return None;
         }
         state.cache.get(parent)?.names.get(name).copied()
+    }
+
+    /// A path of an inode that was in directory `parent` last, for messages: from `root` on, or from the first directory whose own name is not known (`.../`). `None` where not even its
+    /// name is. Of what is known by leases now: nobody is asked.
+    pub(crate) fn path_of(&self, ino: Ino, parent: Ino, root: Ino) -> Option<Vec<u8>> {
+        let now = self.ticks.now();
+        let mut state = self.state.lock();
+        let (mut at, mut path) = ((ino, parent), Vec::new());
+        for _ in 0..PATH_LEVELS {
+            let (ino, parent) = at;
+            let leased = state.has(parent, Lease::Read, now);
+            let node = state.cache.get(parent).filter(|_| leased);
+            let name = node.and_then(|node| {
+                let mut names = node.names.iter().filter(|(_, found)| **found == Some(ino));
+                names.next().map(|(name, _)| name.to_vec())
+            });
+            let above = node.and_then(|node| node.inode.as_ref()).map(|inode| inode.row.parent);
+            let Some(name) = name else { break };
+            path = [b"/", name.as_slice(), path.as_slice()].concat();
+            match above {
+                _ if parent == root => return Some(path),
+                Some(above) => at = (parent, above),
+                None => break,
+            }
+        }
+        (!path.is_empty()).then(|| [b"...", path.as_slice()].concat())
     }
 
     /// A page of a directory's listing. `inodes`: only one whose inodes were asked for, too.

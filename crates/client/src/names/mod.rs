@@ -30,7 +30,7 @@ use forebay_types::{Coherence, Epoch, Ino};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
-use crate::ticks::Ticks;
+use crate::{error::ClientError, link::Patience, ticks::Ticks};
 use cache::Cache;
 use changes::Changes;
 use sealed::Sealed;
@@ -279,11 +279,15 @@ impl Names {
     }
 
     /// Waits until no change of an inode is under way here. Called by who has no tenure.
-    pub(crate) fn wait_while_busy(&self, ino: Ino) {
+    ///
+    /// # Errors
+    /// [`ClientError`] where patience ends.
+    pub(crate) fn wait_while_busy(&self, ino: Ino, patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         while state.changes.is_busy(ino) {
-            self.changed.wait(&mut state);
+            patience.wait(&self.changed, &mut state)?;
         }
+        Ok(())
     }
 
     /// Whether the lease that is being given back was one to write.

@@ -83,6 +83,7 @@ mod tests {
             has_xattrs: false,
             has_cuts: false,
             coherence: Coherence::Sealed,
+            policy: forebay_types::PolicyId::NONE,
             layout: Layout::Empty,
         };
         Arc::new(Inode::removed(Ino(ino), row, None))

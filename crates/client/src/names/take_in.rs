@@ -286,12 +286,13 @@ impl Taking<'_> {
             }
             (
                 Operation::Unlink(parent, name, _) | Operation::Rmdir(parent, name, _),
-                Answer::Inode(inode),
+                Answer::Inode(inode) | Answer::Orphaned(inode),
             ) => {
                 self.name(*parent, name, None);
                 self.changed(inode.ino);
             }
-            (Operation::Rename { to, new_name, .. }, Answer::Renamed(moved, replaced)) => {
+            (Operation::Rename { to, new_name, .. }, answer) => {
+                let Some((moved, replaced)) = answer.renamed() else { return };
                 self.name(*to, new_name, Some(moved.ino));
                 self.changed(moved.ino);
                 if let Some(replaced) = replaced {

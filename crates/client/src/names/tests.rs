@@ -44,6 +44,7 @@ fn row(kind: FileKind, size: u64, at: i64) -> InodeRow {
         has_xattrs: false,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: Layout::Empty,
     }
 }
@@ -171,4 +172,37 @@ fn a_term_that_is_over_ends_all_answers() {
     assert_eq!(size(&names, FILE), None, "another session was heard");
     names.heard(1, crate::ticks::Ticks::now(&SystemTicks));
     assert_eq!(size(&names, FILE), Some(1), "the session lives");
+}
+
+#[test]
+fn a_path_is_known_as_far_as_leases_go() {
+    let names = names();
+    let (top, below) = (Ino(3), Ino(5));
+    let found = |parent: Ino, name: &str, ino: Ino, kind: FileKind| {
+        let ask = Operation::Lookup(parent, name.as_bytes().to_vec());
+        let under = names.begin(&ask, READ);
+        let row = InodeRow { parent, ..row(kind, 1, 1) };
+        let grant = |ino| Grant { ino, lease: Lease::Read, stamp: stamp(1) };
+        let time = Timespec { secs: 0, nanos: 0 };
+        let directory = (kind == FileKind::Directory).then_some(DirectoryRow {
+            entries: 1,
+            directories: 0,
+            mtime: time,
+            ctime: time,
+        });
+        let answer = Answer::Inode(Box::new(InodeAnswer { ino, row, directory, contents: None }));
+        names.finish(under, &ask, &Response { answer, grants: vec![grant(parent), grant(ino)] }, 1, None);
+    };
+    found(DIR, "top", top, FileKind::Directory);
+    found(top, "below", below, FileKind::Directory);
+    found(below, "file", FILE, FileKind::Regular);
+    let path = |root| names.path_of(FILE, below, root).map(|path| String::from_utf8(path).unwrap());
+    assert_eq!(path(DIR).unwrap(), "/top/below/file");
+    assert_eq!(path(top).unwrap(), "/below/file", "what a mount shows as its root");
+    names.recall(DIR, None, stamp(1));
+    names.returned(DIR);
+    assert_eq!(path(DIR).unwrap(), ".../below/file");
+    names.recall(below, None, stamp(1));
+    names.returned(below);
+    assert_eq!(path(DIR), None);
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use forebay_cluster::SessionId;
 use forebay_protocol::{
     Hello, Kind, Message, OPEN_MAX, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return,
-    Welcome,
+    Step, Welcome,
     group::{GroupView, ViewOf},
 };
 use forebay_rpc::{
@@ -191,8 +191,15 @@ fn reply_max(operation: &Operation) -> u32 {
         Operation::Map(..) => 512 << 10,
         Operation::Xattr(..) | Operation::Xattrs(..) => 192 << 10,
         Operation::Commit(commit) => (16 << 10) + 16 * u32::try_from(commit.files.len()).unwrap_or(1 << 15),
-        // A grant for each inode that it makes.
-        Operation::Ahead(steps) => (16 << 10) + 40 * u32::try_from(steps.len()).unwrap_or(1 << 15),
+        // A grant for each inode that it makes, and files of commits that are gone.
+        Operation::Ahead(steps) => {
+            let files = |step: &Step| match &step.operation {
+                Operation::Commit(commit) => commit.files.len(),
+                _ => 0,
+            };
+            let many = steps.len() + steps.iter().map(files).sum::<usize>();
+            (16 << 10) + 40 * u32::try_from(many).unwrap_or(1 << 15)
+        }
         // Number, epoch and set of each.
         Operation::OpenSegments(open) => (16 << 10) + 320 * open.count.min(OPEN_MAX),
         Operation::Offer(offer) => (16 << 10) + 160 * u32::try_from(offer.offers.len()).unwrap_or(1 << 12),

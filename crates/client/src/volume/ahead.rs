@@ -36,11 +36,24 @@ impl Asks for Beneath {
         operation: Operation,
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
-        let forever = Patience::new(None, None);
+        self.ask_within(session, operation, wish, &Patience::FOREVER)
+    }
+
+    fn patience(&self) -> Patience<'static> {
+        self.link.patience()
+    }
+
+    fn ask_within(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        patience: &Patience<'_>,
+    ) -> Result<Response, ClientError> {
         // As for any other request: a recall that overtakes the answer is remembered until that has come.
         let under = self.names.begin(&operation, wish);
         let Answered { response, operation, number, keep } =
-            self.link.ask(operation, wish, Some(session), under, &forever)?;
+            self.link.ask(operation, wish, Some(session), under, patience)?;
         self.names.finish(keep, &operation, &response, number, None);
         Ok(response)
     }

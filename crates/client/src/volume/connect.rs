@@ -8,7 +8,7 @@ use std::{
 
 use forebay_env::SystemClock;
 use forebay_object::{ObjectStore, StoreOptions, StoreUrl};
-use forebay_protocol::VolumeInfo;
+use forebay_protocol::{VolumeInfo, group::here_directories};
 use forebay_rpc::{Address, Security};
 use forebay_types::VolumeId;
 use parking_lot::Mutex;
@@ -103,7 +103,7 @@ impl SharedVolume {
             id: VolumeId([0; 16]),
             token: settings.token.clone(),
             client: settings.client.clone(),
-            node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            here: here_directories(rustix::process::geteuid().as_raw()),
             security,
         };
         let asked = Arc::clone(&transport);

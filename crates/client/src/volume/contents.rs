@@ -1,11 +1,12 @@
 //! Operations on bytes.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use forebay_cluster::Lease;
 use forebay_format::row::Layout;
 use forebay_meta::Inode;
 use forebay_protocol::{Answer, Failure, Operation};
+use forebay_reading::Stored;
 use forebay_types::Ino;
 use forebay_vfs::{By, ReadPiece, ReadPieces, Space, Through, VfsError, Whence, Write, WriteAt};
 
@@ -14,7 +15,11 @@ use super::{
     errors::failed,
     jobs::Job,
 };
-use crate::{data::Room, error::ClientError, names::is_sealed};
+use crate::{
+    data::{Room, TellsLoss},
+    error::ClientError,
+    names::is_sealed,
+};
 
 /// A block of the account of space, in bytes.
 const SPACE_BLOCK: u64 = 4096;
@@ -51,6 +56,14 @@ impl Core {
         self.forget_unless(leased, ino);
         let read = self.bytes.read(&inode, offset, len, &|| self.is_leased(&inode));
         read.map_err(|error| of_file(error, ino))
+    }
+
+    /// Where the stored bytes of a range of a file are.
+    pub(crate) fn stored(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Stored>, VfsError> {
+        let Readable { inode, leased } = self.readable(ino)?;
+        self.forget_unless(leased, ino);
+        let stored = self.bytes.stored(&inode, range, &|| self.is_leased(&inode));
+        stored.map_err(|error| of_file(error, ino))
     }
 
     /// What is known of a file's contents is what a lease keeps true: without one nothing of it is used.
@@ -157,8 +170,8 @@ impl Core {
             let shared = self.desk.told_while(held, shared, READ)?;
             self.bytes.forget(target);
             match shared.answer {
-                // One of them has come to fit into its row.
-                Answer::Failed(Failure::Invalid) => {}
+                // One of them has come to fit into its row, what the one has is not where the other must have it, or is lost, which a read of it tells.
+                Answer::Failed(Failure::Invalid | Failure::BelowClass | Failure::Io) => {}
                 Answer::Failed(failure) => return Err(failed(failure, target)),
                 _ => return Ok(len),
             }
@@ -178,11 +191,19 @@ impl Core {
     }
 
     pub(crate) fn sync_file(&self, ino: Ino) -> Result<(), VfsError> {
-        let settled = self.settle(&[ino]).and_then(|()| Ok(self.desk.ahead.settle(&[ino])?));
+        let patience = self.desk.link.patience();
+        let settled = self.settle_within(&[ino], &patience);
+        let settled = settled.and_then(|()| Ok(self.desk.ahead.settle_within(&[ino], &patience)?));
         if let Some(lost) = self.bytes.take_failure(ino) {
             return Err(VfsError::Failed(Box::new(lost)));
         }
-        settled
+        settled?;
+        self.bytes.tell_loss(ino, TellsLoss::Sync).map_err(|error| of_file(error, ino))
+    }
+
+    /// A descriptor was closed. What was written is on its way, and `fsync` tells of it; but what was acknowledged and is lost is told here too.
+    pub(crate) fn closed_once(&self, ino: Ino) -> Result<(), VfsError> {
+        self.bytes.tell_loss(ino, TellsLoss::Close).map_err(|error| of_file(error, ino))
     }
 
     pub(crate) fn space(&self) -> Result<Space, VfsError> {

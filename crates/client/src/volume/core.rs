@@ -19,6 +19,7 @@ use crate::{
     asks::Asks,
     data::Contents,
     error::ClientError,
+    link::Patience,
     names::{Tenure, inode_of, is_sealed},
 };
 
@@ -84,7 +85,7 @@ impl Core {
             }
             if self.opens.needs_lease(ino) {
                 // A removal of ours does not say that it is open: it comes first, or after the lease.
-                self.desk.names.wait_while_busy(ino);
+                self.desk.names.wait_while_busy(ino, &self.desk.link.patience())?;
             }
             let told = self.desk.told(Operation::Inode(ino), Some(wish))?;
             let Answer::Inode(answer) = told.answer else { return Err(unexpected(&told.answer, ino)) };
@@ -106,6 +107,7 @@ impl Core {
     /// Tells the owner that an inode is open here, where there is no lease by which it would ask. False: its release does not know how to be told, and only the right to
     /// write is sure to be given.
     fn hold(&self, ino: Ino) -> Result<bool, VfsError> {
+        self.opens.wait_released(ino, &self.desk.link.patience())?;
         let (number, patience) = (self.desk.link.number(), self.desk.link.patience());
         match self.desk.ask_for(Operation::Hold(vec![ino]), None, None, Some(number), &patience) {
             Ok(told) => match told.answer {
@@ -212,12 +214,22 @@ impl Core {
     /// Sends what is kept back of these files, before the owner is asked to do something with them. Fails where something of them was lost and nobody was told yet:
     /// what is not whole takes no other file's place.
     pub(crate) fn settle(&self, inos: &[Ino]) -> Result<(), VfsError> {
+        self.settle_within(inos, &self.desk.link.patience())
+    }
+
+    /// As [`Core::settle`], as long as `patience` lasts.
+    pub(crate) fn settle_within(&self, inos: &[Ino], patience: &Patience<'_>) -> Result<(), VfsError> {
         let kept: Vec<Ino> = inos.iter().copied().filter(|ino| self.bytes.has_kept(*ino)).collect();
         if !kept.is_empty() {
-            self.bytes.settle(&kept)?;
+            self.bytes.settle_within(&kept, patience)?;
         }
         let lost = inos.iter().find_map(|ino| self.bytes.failure(*ino));
         lost.map_or(Ok(()), |lost| Err(VfsError::Failed(Box::new(lost))))
+    }
+
+    /// Sends all that is kept back, however long that takes.
+    pub(crate) fn settle_all(&self) -> Result<(), ClientError> {
+        self.bytes.settle_all().and(self.desk.ahead.settle_all_within(&Patience::FOREVER))
     }
 
     pub(crate) fn append_lock(&self, ino: Ino) -> &Mutex<()> {
@@ -231,18 +243,23 @@ impl Core {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
-            Job::Release(ino, session) => {
-                if !self.opens.is_open(ino)
-                    && let Err(error) = self.desk.ask_in(session, Operation::Release(vec![ino]), None)
-                {
-                    tracing::debug!(%error, %ino, "the owner was not told that a file is closed");
-                }
-            }
+            Job::Release(ino, session) => self.opens.release(ino, || self.tell_released(ino, session)),
             Job::Unlock(ino, what, session) => self.locks.unlock_later(&self.desk, ino, &what, session),
             Job::LockFree(ino) => self.locks.free(&self.desk, ino),
             Job::Interrupted(unique) => self.locks.interrupted(&self.desk, unique),
             Job::Greeted => self.greeted(),
             Job::Lost(inos) => self.leases_lost(&inos),
+        }
+    }
+
+    /// Tells the owner that an inode is open here no longer. What nobody has any more nobody reads.
+    fn tell_released(&self, ino: Ino, session: u64) {
+        match self.desk.ask_in(session, Operation::Release(vec![ino]), None).map(|told| told.answer) {
+            Ok(Answer::Committed(gone)) if gone.contains(&ino) && !self.opens.is_open(ino) => {
+                self.bytes.discard(ino);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, %ino, "the owner was not told that a file is closed"),
         }
     }
 

@@ -53,7 +53,7 @@ impl Desk {
     ) -> Result<Told, ClientError> {
         let wish = self.ahead.wish(&operation, wish);
         let under = self.names.begin(&operation, wish);
-        let (response, session, (leased, tenure)) = match self.ahead.begin(&operation, bound)? {
+        let (response, session, (leased, tenure)) = match self.ahead.begin(&operation, bound, patience)? {
             Begun::Here(response, number) => {
                 let taken = self.names.finish(under, &operation, &response, number, hold);
                 (response, number, taken)
@@ -97,6 +97,10 @@ impl Asks for Desk {
         Ok(Response { answer, grants })
     }
 
+    fn patience(&self) -> Patience<'static> {
+        self.link.patience()
+    }
+
     fn session(&self) -> u64 {
         self.link.number()
     }
@@ -108,8 +112,8 @@ impl Asks for Desk {
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
         // What is kept back is not given up because the owner is away for long: its session decides.
-        let forever = Patience::new(None, None);
-        let Told { answer, grants, .. } = self.ask_for(operation, wish, None, Some(session), &forever)?;
+        let Told { answer, grants, .. } =
+            self.ask_for(operation, wish, None, Some(session), &Patience::FOREVER)?;
         Ok(Response { answer, grants })
     }
 }
@@ -189,7 +193,15 @@ impl Events for Reception {
 
     fn greeted(&self) {
         if let Some(core) = self.core() {
+            // What it was told meanwhile has not come here.
+            core.bytes.something_lost();
             core.jobs.put(Job::Greeted);
+        }
+    }
+
+    fn lost(&self) {
+        if let Some(core) = self.core() {
+            core.bytes.something_lost();
         }
     }
 }

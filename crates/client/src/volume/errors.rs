@@ -3,7 +3,7 @@ use forebay_protocol::Failure;
 use forebay_types::Ino;
 use forebay_vfs::VfsError;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, LostBytes};
 
 impl From<ClientError> for VfsError {
     fn from(error: ClientError) -> VfsError {
@@ -12,6 +12,7 @@ impl From<ClientError> for VfsError {
             ClientError::TimedOut(_) => VfsError::TimedOut(Box::new(error)),
             ClientError::Denied(_) => VfsError::Denied(Box::new(error)),
             ClientError::Interrupted => VfsError::Interrupted,
+            ClientError::Lost(LostBytes { ino, from, to, bytes }) => VfsError::Lost { ino, from, to, bytes },
             ClientError::SessionEnded
             | ClientError::NoVolume(_)
             | ClientError::Unexpected(_)
@@ -45,6 +46,8 @@ pub(crate) fn failed(failure: Failure, ino: Ino) -> VfsError {
         Failure::WouldBlock => VfsError::Locked,
         Failure::Deadlock => VfsError::Deadlock,
         Failure::TooManyLocks => VfsError::TooManyLocks(ino),
-        Failure::NoSubvolume | Failure::Io => VfsError::Failed(Box::new(ClientError::Failed(failure))),
+        Failure::NoSubvolume | Failure::Io | Failure::BelowClass => {
+            VfsError::Failed(Box::new(ClientError::Failed(failure)))
+        }
     }
 }

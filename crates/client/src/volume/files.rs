@@ -120,8 +120,9 @@ impl Files for SharedVolume {
     }
 
     fn purge(&self, ino: Ino) {
-        // The owner removes it once nobody has it open: it hears of that when the last handle is closed. Nobody reads what was kept back of it.
-        self.core.bytes.discard(self.own(ino));
+        // The owner removes it once nobody has it open: it hears of that when the last handle is closed here, and says whether it is gone. Until then others may
+        // read what is kept back of it.
+        self.core.bytes.forget(self.own(ino));
     }
 
     fn was_gone(&self) {
@@ -143,6 +144,10 @@ impl Files for SharedVolume {
         if self.core.seals.closed(self.own(ino)) {
             self.core.jobs.put(Job::Seal);
         }
+    }
+
+    fn may_keep(&self, inode: &Inode) -> bool {
+        self.core.bytes.may_be_on_disk(inode)
     }
 
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError> {
@@ -173,9 +178,14 @@ impl Files for SharedVolume {
         self.core.sync_file(self.own(ino))
     }
 
+    fn flush(&self, ino: Ino) -> Result<(), VfsError> {
+        self.core.closed_once(self.own(ino))
+    }
+
     fn sync_all(&self) -> Result<(), VfsError> {
-        let settled = self.core.bytes.settle_all();
-        Ok(settled.and(self.core.desk.ahead.settle_all())?)
+        let patience = self.core.desk.link.patience();
+        let settled = self.core.bytes.settle_all_within(&patience);
+        Ok(settled.and(self.core.desk.ahead.settle_all_within(&patience))?)
     }
 
     fn space(&self) -> Result<Space, VfsError> {
@@ -196,6 +206,12 @@ impl Files for SharedVolume {
 
     fn name_lifetime(&self, parent: Ino, ino: Ino) -> Option<Duration> {
         self.core.desk.names.name_lifetime(self.own(parent), self.own(ino))
+    }
+
+    fn known_path(&self, ino: Ino) -> Option<Vec<u8>> {
+        let (own, names) = (self.own(ino), &self.core.desk.names);
+        let inode = names.inode(own).or_else(|| self.core.opens.seen(own))?;
+        names.path_of(own, inode.row.parent, self.own(Ino::ROOT))
     }
 
     fn is_shared(&self) -> bool {

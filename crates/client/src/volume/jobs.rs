@@ -1,6 +1,7 @@
 //! Work that nobody's request waits for: recalls, and what follows from the session's fate.
 //!
-//! Recalls of one inode are dealt with one after the other, in their order; those of different inodes side by side, each in a thread, so that none waits for
+//! Recalls and releases of one inode are dealt with one after the other, in their order: a release that comes to the owner after a recall has said that the inode is open
+//! again would let it go. Those of different inodes go side by side, each in a thread, so that none waits for
 //! another's bytes to be stored. What asks the owner, and may wait there for another client's leases, has few threads: recalls always find one, or two clients would wait
 //! for each other.
 
@@ -65,7 +66,7 @@ impl Job {
     /// The inode that only one thread works for at a time.
     fn ino(&self) -> Option<Ino> {
         match self {
-            Job::Recall { ino, .. } => Some(*ino),
+            Job::Recall { ino, .. } | Job::Release(ino, _) => Some(*ino),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ mod names;
 mod opens;
 mod root;
 mod seals;
+mod warm;
 
 use std::{fmt, sync::Arc};
 
@@ -21,6 +22,7 @@ use forebay_protocol::{Rights, VolumeInfo};
 use forebay_vfs::KernelCaches;
 
 pub use connect::{ConnectOptions, Settings};
+pub use warm::Nearby;
 
 use self::core::Core;
 use crate::{error::ClientError, group::ReadFrom};
@@ -81,12 +83,17 @@ impl SharedVolume {
         self.core.bytes.stats().kept
     }
 
+    /// Empties the caches of what was read, and says in words which. Names and attributes that it holds leases of stay.
+    pub fn empty_caches(&self) -> Vec<&'static str> {
+        self.core.bytes.empty_caches()
+    }
+
     /// Sends what is kept back.
     ///
     /// # Errors
     /// [`ClientError`]: some of it could not be sent, and is still kept.
     pub fn settle(&self) -> Result<(), ClientError> {
-        self.core.bytes.settle_all().and(self.core.desk.ahead.settle_all())
+        self.core.settle_all()
     }
 
     /// Sends what is kept back, and ends the session.
@@ -94,7 +101,7 @@ impl SharedVolume {
     /// # Errors
     /// [`ClientError`]: what was kept back is lost.
     pub fn close(&self) -> Result<(), ClientError> {
-        let settled = self.core.bytes.settle_all().and(self.core.desk.ahead.settle_all());
+        let settled = self.core.settle_all();
         self.end();
         settled
     }

@@ -12,8 +12,12 @@ use super::{
     core::{Core, unexpected},
     desk::Told,
     errors::failed,
+    jobs::Job,
 };
-use crate::names::{PAGE_MAX, inode_of};
+use crate::{
+    ClientError,
+    names::{PAGE_MAX, inode_of},
+};
 
 const READ: Option<Lease> = Some(Lease::Read);
 
@@ -163,38 +167,58 @@ impl Core {
         in_use: &dyn Fn(Ino) -> bool,
     ) -> Result<Removed, VfsError> {
         let named = self.named(parent, name);
-        let open = self.open_of(named, in_use);
+        let (open, session) = (self.open_of(named, in_use)?, self.desk.link.number());
         let name = name.to_vec();
-        let told_open = open.clone();
         let operation = if directory {
-            Operation::Rmdir(parent, name, open)
+            Operation::Rmdir(parent, name, open.clone())
         } else {
-            Operation::Unlink(parent, name, open)
+            Operation::Unlink(parent, name, open.clone())
         };
-        let mut inode = self.changed(operation, named.unwrap_or(parent))?;
+        let told = self.desk.told(operation, READ);
+        let still_open = self.still_open(open.clone(), session, in_use);
+        let answer = told?.answer;
+        self.give_up();
+        let Some(told) = answer.inode() else { return Err(unexpected(&answer, named.unwrap_or(parent))) };
+        let mut inode = inode_of(told);
         if inode.row.kind == FileKind::Regular {
             self.bytes.overlay(&mut inode);
         }
-        Ok(self.removed(inode, &told_open))
+        Ok(self.removed(inode, (&open, &still_open), answer.leaves_orphan()))
     }
 
     /// Of the inodes that an operation may take the last name of, those that are open here. The owner keeps rows of them.
-    fn open_of(&self, inos: impl IntoIterator<Item = Ino>, in_use: &dyn Fn(Ino) -> bool) -> Vec<Ino> {
+    fn open_of(
+        &self,
+        inos: impl IntoIterator<Item = Ino>,
+        in_use: &dyn Fn(Ino) -> bool,
+    ) -> Result<Vec<Ino>, ClientError> {
         let mut open: Vec<Ino> =
             inos.into_iter().filter(|ino| in_use(*ino) || self.opens.is_open(*ino)).collect();
         open.dedup();
-        open.iter().for_each(|ino| {
+        for ino in &open {
+            self.opens.wait_released(*ino, &self.desk.link.patience())?;
             self.opens.tell(*ino);
-        });
+        }
+        Ok(open)
+    }
+
+    /// After a removal that said of inodes that they are open: those that still are. What was closed meanwhile was released before the owner heard of that, perhaps, and
+    /// is so again.
+    fn still_open(&self, mut open: Vec<Ino>, session: u64, in_use: &dyn Fn(Ino) -> bool) -> Vec<Ino> {
+        let closed = open.extract_if(.., |ino| !self.opens.is_open(*ino) && !in_use(*ino));
+        closed.for_each(|ino| self.jobs.put(Job::Release(ino, session)));
         open
     }
 
-    fn removed(&self, inode: Inode, open: &[Ino]) -> Removed {
+    /// Notes what a removal did. `said`: of which inodes it said that they are open here, and which still are. Where others have it open (`elsewhere`), what is kept back of it is
+    /// theirs to read, under the lease that is held still: it is told like that of a file with a name. What was open here the owner takes for open until it has
+    /// heard of the release, which says whether it is gone.
+    fn removed(&self, inode: Inode, said: (&[Ino], &[Ino]), elsewhere: bool) -> Removed {
         let last = inode.row.nlink == 0;
-        let orphan = last && open.contains(&inode.ino);
-        if last && orphan {
+        let orphan = last && said.1.contains(&inode.ino);
+        if orphan {
             self.opens.lost_its_name(&Arc::new(inode.clone()));
-        } else if last {
+        } else if last && !elsewhere && !said.0.contains(&inode.ino) {
             self.bytes.discard(inode.ino);
         }
         Removed { inode, last, orphan }
@@ -212,7 +236,7 @@ impl Core {
         let exchanged = taken.filter(|_| mode == RenameMode::Exchange);
         let moving: Vec<Ino> = moved.into_iter().chain(exchanged).collect();
         self.settle(&moving)?;
-        let open = self.open_of(taken, in_use);
+        let (open, session) = (self.open_of(taken, in_use)?, self.desk.link.number());
         let operation = Operation::Rename {
             from: from.0,
             name: from.1.to_vec(),
@@ -221,14 +245,17 @@ impl Core {
             mode,
             open: open.clone(),
         };
-        let told = self.desk.told(operation, READ)?;
-        match told.answer {
-            Answer::Renamed(_, replaced) => {
+        let told = self.desk.told(operation, READ);
+        let still_open = self.still_open(open.clone(), session, in_use);
+        let answer = told?.answer;
+        match answer.renamed() {
+            Some((_, replaced)) => {
                 let replaced = replaced.filter(|_| mode != RenameMode::Exchange);
-                Ok(replaced.map(|replaced| self.removed(inode_of(&replaced), &open)))
+                let said = (&open[..], &still_open[..]);
+                Ok(replaced.map(|replaced| self.removed(inode_of(replaced), said, answer.leaves_orphan())))
             }
-            Answer::Done => Ok(None),
-            other => Err(unexpected(&other, moved.unwrap_or(from.0))),
+            None if answer == Answer::Done => Ok(None),
+            None => Err(unexpected(&answer, moved.unwrap_or(from.0))),
         }
     }
 

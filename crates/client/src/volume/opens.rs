@@ -1,7 +1,8 @@
 //! Inodes that are open on this mount.
 //!
 //! An inode that is open here lives though it loses its last name. The owner knows of it in one of two ways: this client has a lease on it, and says that it is open
-//! when it returns that; or the owner was told (`Hold`, a removal), and keeps a row until it is released. So an open inode is either leased or told.
+//! when it returns that; or the owner was told (`Hold`, a removal), and keeps a row until it is released. So an open inode is either leased or told. What is told waits for a
+//! release of the same inode that is under way, which might come later and take the row away.
 //!
 //! The kernel looks a name up and opens what it stands for by another request. An inode that is *expected* counts as open for some seconds, so that the second request finds
 //! it although somebody has removed it in between.
@@ -13,8 +14,10 @@ use std::{
 
 use forebay_meta::Inode;
 use forebay_types::Ino;
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{ClientError, Patience};
 
 /// How long an inode is expected to be used that a look-up has told of, and for how long look-ups expect that after something was not found that one had told of.
 pub(crate) const EXPECTED: Duration = Duration::from_secs(3);
@@ -35,11 +38,14 @@ struct Open {
     nameless: Option<Arc<Inode>>,
 }
 
-/// Open inodes. Its methods do not wait.
+/// Open inodes. Its methods do not wait, but for [`Opens::wait_released`].
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
     inodes: Mutex<FxHashMap<Ino, Open>>,
     expecting: Mutex<Expecting>,
+    /// Inodes of which the owner is being told that they are open no longer.
+    releasing: Mutex<FxHashSet<Ino>>,
+    released: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +69,35 @@ impl Opens {
             return false;
         }
         inodes.remove(&ino).is_some_and(|open| open.told || open.perhaps)
+    }
+
+    // ---- releases ------------------------------------------------------------------------------------------------
+
+    /// Tells the owner by `tell` that an inode is open no longer, unless it is again by now: then the owner has its row still, and whoever closes it next is to tell.
+    pub(crate) fn release(&self, ino: Ino, tell: impl FnOnce()) {
+        {
+            let mut inodes = self.inodes.lock();
+            if let Some(open) = inodes.get_mut(&ino) {
+                open.perhaps = true;
+                return;
+            }
+            self.releasing.lock().insert(ino);
+        }
+        tell();
+        self.releasing.lock().remove(&ino);
+        self.released.notify_all();
+    }
+
+    /// Waits until the owner has heard of a release that is under way. For who has opened the inode since, before it tells so.
+    ///
+    /// # Errors
+    /// [`ClientError`] where patience ends.
+    pub(crate) fn wait_released(&self, ino: Ino, patience: &Patience<'_>) -> Result<(), ClientError> {
+        let mut releasing = self.releasing.lock();
+        while releasing.contains(&ino) {
+            patience.wait(&self.released, &mut releasing)?;
+        }
+        Ok(())
     }
 
     // ---- expected inodes -----------------------------------------------------------------------------------------
@@ -167,5 +202,27 @@ impl Opens {
     /// The owner knows of none any more.
     pub(crate) fn forgotten(&self) {
         self.inodes.lock().values_mut().for_each(|open| open.told = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_again_before_its_release_is_released_after_that() {
+        let (opens, ino) = (Opens::default(), Ino(4096));
+        opens.opened(ino);
+        assert!(opens.tell(ino));
+        assert!(opens.closed(ino), "the owner has a row");
+        opens.opened(ino);
+        opens.release(ino, || panic!("it is open"));
+        assert!(opens.needs_lease(ino), "of that row nobody here can be sure");
+        assert!(opens.closed(ino), "the owner has it still");
+        let mut told = false;
+        opens.release(ino, || told = true);
+        assert!(told);
+        opens.opened(ino);
+        assert!(!opens.closed(ino), "now it has none");
     }
 }

@@ -98,6 +98,23 @@ fn a_later_layer_comes_back_with_an_earlier_one() {
 }
 
 #[test]
+fn numbers_that_came_to_nothing_are_given_back() {
+    let world = World::new();
+    let client = world.client();
+    let ino = world.make();
+    client.write(ino, 0, &bytes(1, 50_000));
+    (0..200).for_each(|_| world.faulty.plan(Operation::PutNew, Fault::Refuse(ErrorKind::Denied)));
+    for round in 0..200 {
+        assert!(client.try_settle(ino).is_err(), "{round}");
+        let given = world.owner.given.lock().len();
+        assert!(given <= 40, "after {round} that failed a session has {given} numbers that it will not use");
+    }
+    client.settle(ino);
+    assert_eq!(world.read_elsewhere(ino), bytes(1, 50_000));
+    world.assert_accounted_for();
+}
+
+#[test]
 fn a_store_that_was_away_gets_everything() {
     let world = World::new();
     let client = world.client_with(ContentsOptions { budget: 300_000, ..world.options() });

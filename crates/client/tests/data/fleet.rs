@@ -47,6 +47,10 @@ struct State {
     /// Faults of appends to come: after so many, which member, how.
     planned: Vec<(u64, MemberId, Fault)>,
     appends: u64,
+    /// How long it takes until a read fails that none can answer.
+    fails_after: Duration,
+    /// Reads that are about to fail so.
+    failing: u64,
 }
 
 #[derive(Debug)]
@@ -61,7 +65,14 @@ impl Fleet {
     pub fn of(count: u8) -> Arc<Fleet> {
         let members = (1..=count).map(|number| (id(number), Member::default())).collect();
         let active = (1..=count).map(id).collect();
-        Arc::new(Fleet(Mutex::new(State { members, active, planned: Vec::new(), appends: 0 })))
+        Arc::new(Fleet(Mutex::new(State {
+            members,
+            active,
+            planned: Vec::new(),
+            appends: 0,
+            fails_after: Duration::ZERO,
+            failing: 0,
+        })))
     }
 
     fn with<R>(&self, number: u8, work: impl FnOnce(&mut Member) -> R) -> R {
@@ -70,6 +81,16 @@ impl Fleet {
 
     pub fn set_fault(&self, number: u8, fault: Option<Fault>) {
         self.with(number, |member| member.fault = fault);
+    }
+
+    /// Reads that nobody can answer fail after so long.
+    pub fn set_fails_after(&self, after: Duration) {
+        self.0.lock().fails_after = after;
+    }
+
+    /// How many reads nobody could answer.
+    pub fn failing(&self) -> u64 {
+        self.0.lock().failing
     }
 
     /// From the append with this number on, counted from 1.
@@ -256,7 +277,7 @@ impl Members for Fleet {
         offset: u64,
         len: u32,
     ) -> Result<Bytes, MemberFailed> {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let (from, to) = (offset as usize, offset as usize + len as usize);
         let has = |id: &&MemberId| {
             let member = &state.members[*id];
@@ -264,7 +285,13 @@ impl Members for Fleet {
         };
         match set.iter().find(has) {
             Some(id) => Ok(Bytes::copy_from_slice(&state.members[id].bytes[&segment][from..to])),
-            None => Err(MemberFailed { member: set[0], why: "it has them not".to_owned() }),
+            None => {
+                state.failing += 1;
+                let after = state.fails_after;
+                drop(state);
+                std::thread::sleep(after);
+                Err(MemberFailed { member: set[0], why: "it has them not".to_owned() })
+            }
         }
     }
 }

@@ -85,6 +85,22 @@ fn a_stream_lies_in_many_segments() {
 }
 
 #[test]
+fn no_batch_goes_beyond_the_end_of_a_segment() {
+    let world = World::of_blocks(Compression::None, 4 << 20);
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    // Just too little to be appended by itself, and the largest run: twice that is not quite a full segment.
+    for seed in 0..6 {
+        let (one, two) = (world.make(), world.make());
+        let (first, second) = (write(&client, one, seed, 400_000), write(&client, two, seed + 100, 1 << 20));
+        client.contents.settle_all().unwrap();
+        let other = over(&world, &fleet);
+        assert!(other.read_all(one) == first && other.read_all(two) == second, "{seed}");
+    }
+    assert!(world.objects().is_empty(), "nothing went to the store");
+}
+
+#[test]
 fn a_member_that_fails_costs_nothing() {
     for fault in [Fault::Refuses, Fault::Mute] {
         for at in 1..6 {
@@ -107,6 +123,28 @@ fn a_member_that_fails_costs_nothing() {
             assert!(world.read_elsewhere(ino) == data, "{fault:?} at {at}");
         }
     }
+}
+
+#[test]
+fn who_waits_for_members_hears_that_others_learnt_where_the_store_has_it() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let (one, two) = (world.make(), world.make());
+    let (first, second) = (write(&client, one, 1, 5000), write(&client, two, 2, 5000));
+    client.contents.settle_all().unwrap();
+    client.contents.stop();
+    assert_eq!(world.owner.lanes.lock().len(), 1, "both lie in one segment");
+    let other = over(&world, &fleet);
+    (1..=2).for_each(|member| fleet.set_fault(member, Some(Fault::Refuses)));
+    fleet.set_fails_after(Duration::from_secs(1));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| other.read_all(one) == first);
+        until("a read that nobody answers", || fleet.failing() > 0);
+        fleet.put(&world);
+        assert!(other.read_all(two) == second, "it is in the store by now");
+        assert!(waits.join().unwrap());
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod flushing;
 mod lanes;
 mod over_members;
 mod owner;
+mod policies;
 mod random;
 mod reading;
 mod remote;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
+use forebay_client::TellsLoss;
 use forebay_group::ViewEpoch;
 use forebay_protocol::group::{SegmentAnswer, SegmentRefusal, Taken};
 use forebay_types::{Compression, Epoch, Ino};
@@ -262,4 +263,21 @@ fn the_first_copy_is_this_machines() {
     assert!(lanes.values().all(|row| row.set[0] == id(3)), "{lanes:?}");
     let read = client.contents.group().unwrap().read_from();
     assert!(read.node > 0 && read.group == 0, "{read:?}");
+}
+
+#[test]
+fn what_a_huge_file_has_lost_is_asked_by_what_it_has() {
+    let world = World::with(Compression::None);
+    let group = Group::of(&world, 3, Some(2));
+    let client = over(&world, &group);
+    let ino = world.make();
+    // Half a PiB, nearly all of it a hole.
+    for at in [0, 1 << 30, 1 << 49] {
+        client.write(ino, at, &bytes(at, 5000));
+    }
+    client.settle(ino);
+    client.contents.something_lost();
+    let maps = world.owner.counted("map");
+    client.contents.tell_loss(ino, TellsLoss::Sync).unwrap();
+    assert_eq!(world.owner.counted("map") - maps, 2, "all that it has, and that nothing follows");
 }

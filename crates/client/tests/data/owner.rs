@@ -22,10 +22,11 @@ use forebay_meta::{
     Append, Log, LogError, MetaError, Namespace, NewContents, NewSegment, PieceSource, Place, Urgency,
 };
 use forebay_protocol::{
-    Answer, Commit, Contents, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, OpenSegments,
-    OpenedSegment, Operation, Placing, Response, SealedSegment, SegmentPlace, SetPlace, Settle,
+    Answer, Commit, Contents, Disks, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, ObjectCommit,
+    OpenSegments, OpenedSegment, Operation, Placing, PolicyRule, Response, SealedSegment, SegmentPlace,
+    SetPlace, Settle,
 };
-use forebay_types::{Epoch, Ino, SegmentId, Sequence, SubvolumeId};
+use forebay_types::{Epoch, Ino, PolicyId, SegmentId, Sequence, SubvolumeId, SyncClass};
 use parking_lot::Mutex;
 
 pub const V: SubvolumeId = SubvolumeId::FIRST;
@@ -66,11 +67,17 @@ pub struct Owner {
     session: AtomicU64,
     /// Numbers of objects that were given and not committed.
     pub given: Mutex<BTreeSet<ObjectRef>>,
+    /// Of those, what was given back: garbage.
+    pub abandoned: Mutex<BTreeSet<ObjectRef>>,
     /// What becomes of the next commits, the last first.
     pub mishaps: Mutex<Vec<Mishap>>,
     counts: Mutex<HashMap<&'static str, u64>>,
     /// Segments over the logs of members.
     pub lanes: Mutex<HashMap<SegmentId, LaneRow>>,
+    /// What policies say.
+    pub classes: Mutex<HashMap<PolicyId, SyncClass>>,
+    /// On which disks bytes may be.
+    pub disks: Mutex<HashMap<PolicyId, Disks>>,
     /// The members, to be asked what they have.
     pub fleet: Mutex<Option<Arc<dyn HasCopies>>>,
 }
@@ -101,9 +108,12 @@ impl Owner {
             ns,
             session: AtomicU64::new(1),
             given: Mutex::default(),
+            abandoned: Mutex::default(),
             mishaps: Mutex::default(),
             counts: Mutex::default(),
             lanes: Mutex::default(),
+            classes: Mutex::default(),
+            disks: Mutex::default(),
             fleet: Mutex::default(),
         }
     }
@@ -170,6 +180,19 @@ impl Owner {
 
     fn commit(&self, commit: &Commit) -> Result<Answer, MetaError> {
         let mut objects = Vec::new();
+        let is_empty = |object: &ObjectCommit| object.segments.iter().all(|segment| segment.len == 0);
+        if !commit.objects.is_empty() && commit.objects.iter().all(is_empty) {
+            // Numbers that are given back.
+            let names: Vec<_> = commit.objects.iter().map(|object| object.object).collect();
+            let mut given = self.given.lock();
+            assert!(names.iter().all(|name| given.remove(name)), "{names:?} are none of its numbers");
+            self.abandoned.lock().extend(names.iter().copied());
+            self.ns.abandon_objects(&names)?;
+            return Ok(Answer::Committed(Vec::new()));
+        }
+        if self.is_below_class(commit) {
+            return Ok(Answer::Failed(Failure::BelowClass));
+        }
         for object in &commit.objects {
             let ours = self.given.lock().remove(&object.object);
             assert!(ours, "{:?} is none of its numbers", object.object);
@@ -193,6 +216,37 @@ impl Owner {
             .collect();
         let lanes = self.named_lanes(commit);
         Ok(Answer::Committed(self.ns.take_in_with(V, &objects, &lanes, &files)?))
+    }
+
+    /// Whether a commit has bytes of a file where its policy says that they must not be alone.
+    fn is_below_class(&self, commit: &Commit) -> bool {
+        for file in &commit.files {
+            // What is gone is said to be.
+            let Ok(inode) = self.ns.inode(V, file.ino) else { continue };
+            let policy = inode.row.policy;
+            let Some(class) = self.classes.lock().get(&policy).copied() else { continue };
+            let segments = file.extents.iter().map(|(_, extent)| extent.segment);
+            if segments
+                .clone()
+                .any(|segment| self.copies_alone(segment).is_some_and(|has| !class.is_met_by(has)))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// On how many members a segment is that the store has not.
+    pub fn copies_alone(&self, segment: SegmentId) -> Option<usize> {
+        let copies = self.lanes.lock().get(&segment).map(|row| row.set.len());
+        copies.filter(|_| self.place(segment).is_none())
+    }
+
+    /// Has a file go by a policy, which says this.
+    pub fn set_policy(&self, ino: Ino, policy: PolicyId, class: SyncClass) {
+        self.classes.lock().insert(policy, class);
+        let now = self.ns.inode(V, ino).unwrap().row.policy;
+        assert_eq!(self.ns.give_policy(V, &[ino], (policy, now)).unwrap(), []);
     }
 
     /// The segments over the logs of members that a commit names. Each member of the set has what is named.
@@ -246,6 +300,19 @@ impl Owner {
             Operation::Commit(commit) => self.commit(commit),
             Operation::OpenSegments(open) => self.open_segments(open),
             Operation::Settle(settle) => self.settle(settle),
+            Operation::Classes(asked) => {
+                let (classes, disks) = (self.classes.lock(), self.disks.lock());
+                if asked.iter().any(|id| disks.contains_key(id)) {
+                    let rule = |id: &PolicyId| PolicyRule {
+                        policy: *id,
+                        class: classes.get(id).copied(),
+                        disks: disks.get(id).copied().unwrap_or_default(),
+                    };
+                    return Ok(Answer::Rules(asked.iter().map(rule).collect()));
+                }
+                let told = asked.iter().filter_map(|id| classes.get(id).map(|class| (*id, *class)));
+                Ok(Answer::Classes(told.collect()))
+            }
             Operation::SetAttr(ino, set) => {
                 self.ns.set_attr(V, *ino, set)?;
                 inode(*ino)
@@ -272,6 +339,7 @@ impl Asks for Owner {
             Operation::Inode(_) => "inode",
             Operation::OpenSegments(_) => "open",
             Operation::Settle(_) => "settle",
+            Operation::Classes(_) => "classes",
             _ => "other",
         };
         *self.counts.lock().entry(what).or_default() += 1;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::pending,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -20,13 +20,13 @@ use forebay_group::{
 use forebay_protocol::{
     Hello, Kind, Message, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
     Welcome,
-    group::{GroupView, Taken, ViewOf, Vouch, Vouched},
+    group::{GroupView, Taken, ViewOf, Vouch, Vouched, here_socket},
 };
 use forebay_proxy::{
     log::{Directory, Log, LogOptions},
     writeback::{Serving, Standing, Vouching, WriteBack},
 };
-use forebay_rpc::{Handler, Handling, Peer, Security, Server, ServerConfig, connection};
+use forebay_rpc::{Address, Handler, Handling, Peer, Security, Server, ServerConfig, connection};
 use forebay_types::{SegmentId, VolumeId};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -149,6 +149,11 @@ struct Served {
     running: Option<(Server, tokio::runtime::Runtime)>,
 }
 
+/// Where the member of a machine listens for those of the same one.
+fn node_dir(dir: &Path, number: u8) -> PathBuf {
+    dir.join(format!("node{number}"))
+}
+
 fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
     let (member, incarnation) = (id(number), Incarnation([number; 16]));
     std::fs::create_dir_all(dir).unwrap();
@@ -168,8 +173,11 @@ fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
     let handler = Failing { inner, plan: plan.clone(), appends: appends.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let config = ServerConfig::new(Security::Insecure);
-    let at = "127.0.0.1:0".parse().unwrap();
-    let server = runtime.block_on(async { Server::bind(&[at], config, Arc::new(handler)) }).unwrap();
+    let (at, here) =
+        ("127.0.0.1:0".parse().unwrap(), here_socket(&node_dir(dir.parent().unwrap(), number), member));
+    std::fs::create_dir_all(here.parent().unwrap()).unwrap();
+    let listen = [at, Address::Unix(here)];
+    let server = runtime.block_on(async { Server::bind(&listen, config, Arc::new(handler)) }).unwrap();
     let address = server.addresses()[0].to_string();
     Served { log, says, plan, appends, address, running: Some((server, runtime)) }
 }
@@ -182,7 +190,7 @@ pub struct Group {
     pub writes: Mutex<Option<u8>>,
     /// How often the view was asked for.
     pub asked: AtomicU64,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Group {
@@ -209,7 +217,7 @@ impl Group {
             view: Mutex::new(view),
             writes: Mutex::new(copies),
             asked: AtomicU64::new(0),
-            _dir: dir,
+            dir,
         })
     }
 
@@ -221,7 +229,7 @@ impl Group {
             id: world.volume.id,
             token: Some("write".to_owned()),
             client: "a test".to_owned(),
-            node: node.to_owned(),
+            here: vec![self.dir.path().join(node)],
             security: Security::Insecure,
         };
         let servers = Arc::new(Servers(Arc::clone(self)));

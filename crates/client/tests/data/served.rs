@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use forebay_client::{Asks, ClientError, Contents, ContentsOptions, Members, Room};
+use forebay_client::{Asks, ClientError, Contents, ContentsOptions, LostBytes, Members, Room, TellsLoss};
 use forebay_cluster::{Lease, Moment, ServerId, SessionId, SlotNumber, Terms};
 use forebay_engine::{Engine, MemoryEngine};
 use forebay_env::SystemClock;
-use forebay_group::GroupId;
+use forebay_group::{GroupId, GroupRow, ViewEpoch};
 use forebay_meta::{Inode, MetaError, Namespace, NewInode, WriteAttr};
 use forebay_owner::{Ticks, VolumeOwner, take};
 use forebay_protocol::{
@@ -79,7 +79,13 @@ impl Server {
             Box::new(move |begun| to.send(begun).unwrap()),
         );
         from.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
-        Arc::new(Session { owner: Arc::clone(&self.owner), session, next: Mutex::new(1), deaf: false.into() })
+        Arc::new(Session {
+            owner: Arc::clone(&self.owner),
+            session,
+            next: Mutex::new(1),
+            deaf: false.into(),
+            maps: AtomicU64::new(0),
+        })
     }
 
     /// Lets time pass, in steps in which the owner keeps its fence.
@@ -105,6 +111,8 @@ struct Session {
     next: Mutex<u64>,
     /// Commits do not reach the owner any more.
     deaf: std::sync::atomic::AtomicBool,
+    /// How often a map was asked for.
+    maps: AtomicU64,
 }
 
 impl Session {
@@ -127,6 +135,9 @@ impl Asks for Session {
     fn ask(&self, operation: Operation, wish: Option<Lease>) -> Result<Response, ClientError> {
         if self.deaf.load(Ordering::SeqCst) && matches!(operation, Operation::Commit(_)) {
             return Err(ClientError::TimedOut(Duration::from_secs(1)));
+        }
+        if matches!(operation, Operation::Map(..)) {
+            self.maps.fetch_add(1, Ordering::SeqCst);
         }
         let mut next = self.next.lock();
         let slot = operation.changes().then_some((SlotNumber(0), *next));
@@ -286,4 +297,77 @@ fn what_a_client_that_died_had_on_members_is_sealed_put_and_read() {
     });
     all_read("from the store");
     assert_eq!(server.owner.garbage().unwrap(), []);
+}
+
+/// All members of a set are given up while the writer goes on with the segment.
+#[test]
+fn what_was_given_up_is_an_error_and_its_writer_goes_on() {
+    let (world, server) = (World::new(), Server::start());
+    let fleet = Fleet::of(2);
+    let (writer, reader) = (server.session(1), server.session(2));
+    let members = Some(Arc::clone(&fleet) as Arc<dyn Members>);
+    let options = ContentsOptions { members, ..world.options() };
+    let asks = Arc::clone(&writer) as Arc<dyn Asks>;
+    let mine = Contents::start(asks, world.store(), &world.volume, options).unwrap();
+    let theirs = contents(&world, &reader);
+    let (lost, part, next) = (writer.make("lost"), writer.make("part"), writer.make("next"));
+    write(&mine, &lost, &bytes(1, 50_000));
+    write(&mine, &part, &bytes(3, 50_000));
+    mine.settle_all().unwrap();
+    for by in [TellsLoss::Sync, TellsLoss::Close] {
+        mine.tell_loss(lost.ino, by).unwrap();
+    }
+    let mut group = GroupRow::new(2);
+    group.view.epoch = ViewEpoch(5);
+    group.given_up.extend([id(1), id(2)]);
+    server.owner.group_is(GroupId([9; 16]), &group);
+    server.owner.tidy().unwrap();
+    // Their disks go a moment later than the word: both take what is written next, into the same segment.
+    write(&mine, &next, &bytes(2, 50_000));
+    assert!(mine.settle(&[next.ino]).is_err(), "it was taken for safe");
+    for number in 1..=2 {
+        fleet.set_fault(number, Some(crate::fleet::Fault::Refuses));
+    }
+    until("it is written elsewhere", || mine.settle(&[next.ino]).is_ok());
+    assert!(!world.objects().is_empty(), "into the store");
+    assert!(read(&theirs, &reader, next.ino) == bytes(2, 50_000));
+    // A part of a file that is written elsewhere is there, beside what is lost of it.
+    let rest = WriteAttr::default();
+    mine.write(&part, 50_000, &bytes(4, 50_000), rest, (Room::Wait, 1)).unwrap();
+    mine.settle(&[part.ino]).unwrap();
+    let is_lost = |ino| ClientError::Lost(LostBytes { ino, from: 0, to: 50_000, bytes: 50_000 });
+    let read_at = |ino, offset, len| {
+        let told = reader.told(Operation::Inode(ino));
+        theirs.learn(&told);
+        theirs.read(&Inode::removed(told.ino, told.row, None), offset, len, &|| true)
+    };
+    let mut asked = Vec::new();
+    for at in [0, 49_999, 20_000, 0] {
+        assert_eq!(read_at(lost.ino, at, 1000).unwrap_err(), is_lost(lost.ino), "nothing is shown for it");
+        assert_eq!(read_at(part.ino, at, 1000).unwrap_err(), is_lost(part.ino));
+        asked.push(reader.maps.load(Ordering::SeqCst));
+    }
+    assert!(asked[0] <= 6 && asked[3] == asked[0], "the owner was asked for what nobody has: {asked:?}");
+    let found = read_at(part.ino, 50_000, 50_000).unwrap();
+    let forebay_data::ReadPiece::Bytes(found) = &found[0] else { panic!("{found:?}") };
+    assert!(*found == bytes(4, 50_000));
+    // Who has written it is told once by each call: it was promised to last.
+    assert!(server.pushes.lock().contains(&(writer.session, Push::Lost)));
+    mine.something_lost();
+    for ino in [lost.ino, part.ino] {
+        assert_eq!(mine.tell_loss(ino, TellsLoss::Close).unwrap_err(), is_lost(ino));
+        mine.tell_loss(ino, TellsLoss::Close).unwrap();
+        assert_eq!(mine.tell_loss(ino, TellsLoss::Sync).unwrap_err(), is_lost(ino));
+        mine.tell_loss(ino, TellsLoss::Sync).unwrap();
+    }
+    mine.tell_loss(next.ino, TellsLoss::Sync).unwrap();
+    // Written anew it is whole, whatever is heard of losses then; the other one is not.
+    write(&mine, &lost, &bytes(5, 50_000));
+    mine.settle(&[lost.ino]).unwrap();
+    theirs.forget(lost.ino);
+    assert!(read(&theirs, &reader, lost.ino) == bytes(5, 50_000));
+    mine.something_lost();
+    mine.tell_loss(lost.ino, TellsLoss::Sync).unwrap();
+    assert_eq!(mine.tell_loss(part.ino, TellsLoss::Sync).unwrap_err(), is_lost(part.ino));
+    assert_eq!(read_at(part.ino, 0, 1000).unwrap_err(), is_lost(part.ino));
 }

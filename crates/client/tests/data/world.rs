@@ -48,6 +48,10 @@ impl World {
     }
 
     pub fn with(compression: Compression) -> World {
+        World::of_blocks(compression, BLOCK)
+    }
+
+    pub fn of_blocks(compression: Compression, block_size: u32) -> World {
         let dir = tempfile::tempdir().unwrap();
         let store = DirectoryStore::create(&dir.path().join("store")).unwrap();
         let faulty = Arc::new(FaultyStore::new(Arc::new(store), 7));
@@ -58,13 +62,13 @@ impl World {
             store: String::new(),
             endpoint: None,
             region: None,
-            block_size: BLOCK,
+            block_size,
             compression,
             created: Timespec::default(),
             limit: None,
             generation: 1,
         };
-        let owner = Arc::new(Owner::new(BLOCK));
+        let owner = Arc::new(Owner::new(block_size));
         World { dir, owner, faulty, gate, volume, files: AtomicU64::new(0) }
     }
 
@@ -113,10 +117,10 @@ impl World {
         self.owner.ns.objects().into_iter().map(|(object, _)| object).collect()
     }
 
-    /// Whatever is in the store is known to the owner, or one of the numbers that it gave.
+    /// Whatever is in the store is known to the owner, or one of the numbers that it gave, or that were given back.
     pub fn assert_accounted_for(&self) {
         let (objects, named) = (self.objects(), self.named());
-        let given = self.owner.given.lock().clone();
+        let given: BTreeSet<_> = &*self.owner.given.lock() | &*self.owner.abandoned.lock();
         assert!(objects.iter().all(|object| named.contains(object) || given.contains(object)));
         assert!(named.is_subset(&objects), "{named:?} {objects:?}");
     }

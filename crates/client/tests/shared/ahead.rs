@@ -159,3 +159,36 @@ fn set_and_write(client: &Client, dir: Ino, at: usize) {
     set(SetAttr { mtime: Some(SetTime::To(time)), ..SetAttr::default() }, 700, ino);
     assert_eq!(client.read(ino), [3; 700], "{at}");
 }
+
+/// Made, written, synced: how many requests that takes is what a small file costs where the owner is far away.
+#[test]
+fn a_small_file_is_made_written_and_synced_in_one_request() {
+    let world = World::new();
+    let (one, two) = (ahead(&world, "one"), ahead(&world, "two"));
+    let dir = one.volume.make(Ino::ROOT, b"d", &directory()).unwrap().ino;
+    // It asks for numbers once.
+    one.volume.make(dir, b"first", &file()).unwrap();
+    one.volume.sync_all().unwrap();
+    let (asked, commits) = (one.asked(), one.wire.commits.load(SeqCst));
+    let write = |at: usize| {
+        assert!(matches!(one.volume.lookup(dir, &name(at)), Err(VfsError::NotFound)));
+        let ino = one.volume.make(dir, &name(at), &file()).unwrap().ino;
+        one.volume.opened(ino);
+        one.write(ino, 0, format!("contents of {at}").as_bytes());
+        one.volume.set_attr(ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+        one.volume.sync_file(ino).unwrap();
+        one.volume.closed(ino);
+        ino
+    };
+    let files: Vec<Ino> = (0..100).map(write).collect();
+    let (asked, commits) = (one.asked() - asked, one.wire.commits.load(SeqCst) - commits);
+    println!("100 files, each synced: {asked} requests, {commits} of them commits");
+    // On a busy machine a file may not be written within the time that what makes it is held back.
+    assert!(asked < 150 && commits < 50, "{asked} requests, {commits} commits");
+    for (at, ino) in files.iter().enumerate() {
+        let found = two.volume.lookup(dir, &name(at)).unwrap();
+        assert_eq!((found.ino, found.row.mode), (*ino, 0o600));
+        assert_eq!(two.read(*ino), format!("contents of {at}").as_bytes());
+    }
+    assert_eq!(one.read(files[7]), b"contents of 7");
+}

@@ -1,11 +1,16 @@
 //! What one client has done, the other one sees.
 
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+
 use forebay_client::Settings;
 use forebay_meta::{SetAttr, SetXattr};
+use forebay_protocol::Operation;
 use forebay_types::Ino;
 use forebay_vfs::{Files, VfsError};
 
-use super::world::{World, directory, file};
+use super::world::{World, directory, file, until};
+
+const HALF_A_SECOND: Duration = Duration::from_millis(500);
 
 #[test]
 fn names_made_removed_and_moved_are_seen_both_ways() {
@@ -72,6 +77,24 @@ fn a_create_is_one_request_and_its_directory_is_counted() {
 }
 
 #[test]
+fn a_small_file_is_read_by_one_request() {
+    let world = World::new();
+    let (one, two) = (world.client("one"), world.client("two"));
+    let ino = one.make("small");
+    one.write(ino, 0, &[7; 900]);
+    one.volume.sync_file(ino).unwrap();
+    // The directory is known, the file is not.
+    two.find("x");
+    let asked = two.asked();
+    let found = two.find("small").unwrap();
+    two.volume.opened(found);
+    assert_eq!(two.size(found), 900);
+    assert_eq!(two.read(found), [7; 900]);
+    two.volume.closed(found);
+    assert_eq!(two.asked() - asked, 1, "its name, its row and its bytes come at once");
+}
+
+#[test]
 fn attributes_are_seen_both_ways() {
     let world = World::new();
     let (one, two) = (world.client("one"), world.client("two"));
@@ -127,6 +150,53 @@ fn an_inode_that_is_open_elsewhere_outlives_its_name() {
     assert_eq!(two.volume.inode(ino).unwrap().row.nlink, 0);
     two.volume.closed(ino);
     world.is_purged(ino);
+}
+
+#[test]
+fn a_release_that_is_under_way_does_not_release_what_a_recall_says_to_be_open() {
+    let world = World::new();
+    let (one, two) = (world.client("one"), world.client("two"));
+    let ino = one.make("a");
+    one.write(ino, 0, b"still here");
+    two.volume.opened(ino);
+    assert_eq!(two.size(ino), 10);
+    // The lease goes back with the word that it is open, so the owner is told when it is closed; on a slow way.
+    one.write(ino, 0, b"still");
+    *two.wire.slow.lock() = Some((|operation| matches!(operation, Operation::Release(_)), HALF_A_SECOND));
+    two.volume.closed(ino);
+    until("a release is under way", || two.wire.slow_ones.load(SeqCst) == 1);
+    two.volume.opened(ino);
+    assert_eq!(two.size(ino), 10);
+    one.write(ino, 0, b"Still");
+    one.volume.sync_file(ino).unwrap();
+    until("the release has come", || two.wire.slow_ones.load(SeqCst) == 0);
+    one.unlink("a", &[]);
+    assert_eq!(two.read(ino), b"Still here");
+    two.volume.closed(ino);
+    world.is_purged(ino);
+}
+
+#[test]
+fn what_is_closed_while_it_is_removed_does_not_stay() {
+    let world = World::new();
+    let (one, two) = (world.client("one"), world.client("two"));
+    for (name, removes) in [("a", true), ("b", false)] {
+        let ino = one.make(name);
+        one.make("other");
+        two.volume.opened(ino);
+        assert_eq!(two.size(ino), 0);
+        let is_removal =
+            |operation: &Operation| matches!(operation, Operation::Unlink(..) | Operation::Rename { .. });
+        *two.wire.slow.lock() = Some((is_removal, HALF_A_SECOND));
+        std::thread::scope(|scope| {
+            scope.spawn(|| if removes { two.unlink(name, &[]) } else { two.rename("other", name) });
+            until("a removal is under way", || two.wire.slow_ones.load(SeqCst) == 1);
+            two.volume.closed(ino);
+        });
+        *two.wire.slow.lock() = None;
+        world.is_purged(ino);
+        two.volume.unlink(Ino::ROOT, if removes { b"other" } else { b"b" }, &|_| false).unwrap();
+    }
 }
 
 #[test]

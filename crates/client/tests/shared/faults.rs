@@ -92,6 +92,7 @@ fn a_file_of_which_bytes_were_lost_takes_no_other_ones_place() {
     let (whole, new) = (one.make("target"), one.make("new"));
     one.write(whole, 0, b"whole");
     one.volume.sync_file(whole).unwrap();
+    assert_eq!(two.find("new"), Some(new), "its making is told, and its bytes are not");
     one.write(new, 0, b"lost");
     let session = one.volume.session();
     one.wire.cut();

@@ -8,6 +8,8 @@ mod coherence;
 mod faults;
 mod locking;
 mod modes;
+mod orphans;
+mod policies;
 mod random;
 mod replaced;
 mod rooted;

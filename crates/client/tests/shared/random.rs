@@ -1,6 +1,6 @@
 //! Random operations of several clients, one after the other, against a model in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_client::Settings;
 use forebay_meta::{RenameMode, SetAttr};
@@ -27,6 +27,10 @@ impl Draw {
 struct Model {
     names: BTreeMap<String, usize>,
     files: Vec<(Ino, Vec<u8>, u32)>,
+    /// Which client has which file open.
+    open: BTreeSet<(usize, usize)>,
+    /// Which client has found which file by a name.
+    found: BTreeSet<(usize, usize)>,
 }
 
 impl Model {
@@ -43,6 +47,34 @@ impl Model {
         }
     }
 
+    /// One of the files that a client has open.
+    fn held(&self, who: usize, draw: &mut Draw) -> Option<usize> {
+        let held: Vec<usize> = self.open.iter().filter(|(by, _)| *by == who).map(|(_, at)| *at).collect();
+        (!held.is_empty()).then(|| held[draw.below(held.len() as u64) as usize])
+    }
+
+    fn has_open(&self, who: usize, ino: Ino) -> bool {
+        self.open.iter().any(|(by, at)| *by == who && self.files[*at].0 == ino)
+    }
+
+    /// What is open is there, with a name or without.
+    fn check_held(&self, client: &Client, at: usize) {
+        let (ino, bytes, links) = &self.files[at];
+        let inode = client.volume.inode(*ino).unwrap();
+        assert_eq!((inode.row.size, inode.row.nlink), (bytes.len() as u64, *links), "{ino}");
+        assert_eq!(client.read(*ino), *bytes, "{ino}");
+    }
+
+    fn write(&mut self, client: &Client, at: usize, draw: &mut Draw) {
+        let (ino, bytes, _) = &mut self.files[at];
+        let offset = draw.below(bytes.len() as u64 + 2000);
+        let data = vec![draw.below(255) as u8 + 1; 1 + draw.below(4000) as usize];
+        client.write(*ino, offset, &data);
+        let end = offset as usize + data.len();
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[offset as usize..end].copy_from_slice(&data);
+    }
+
     fn lose(&mut self, name: &str) {
         if let Some(at) = self.names.remove(name) {
             self.files[at].2 -= 1;
@@ -51,10 +83,14 @@ impl Model {
 }
 
 #[allow(clippy::too_many_lines, reason = "one arm for each operation")]
-fn step(model: &mut Model, client: &Client, draw: &mut Draw) {
+fn step(model: &mut Model, (who, client): (usize, &Client), draw: &mut Draw) {
     let name = draw.name();
     let known = model.names.get(&name).copied();
-    match (draw.below(12), known) {
+    if let Some(at) = known.filter(|at| model.found.insert((who, *at))) {
+        // A client comes to a file by a name: the number alone may be one that the owner was not told yet.
+        assert_eq!(client.volume.lookup(Ino::ROOT, name.as_bytes()).unwrap().ino, model.files[at].0);
+    }
+    match (draw.below(16), known) {
         (0 | 1, known) => match (client.volume.make(Ino::ROOT, name.as_bytes(), &file()), known) {
             (Ok(inode), None) => {
                 model.files.push((inode.ino, Vec::new(), 1));
@@ -64,12 +100,14 @@ fn step(model: &mut Model, client: &Client, draw: &mut Draw) {
             (made, _) => panic!("{made:?}"),
         },
         (2, Some(_)) => {
-            client.unlink(&name, &[]);
+            client.volume.unlink(Ino::ROOT, name.as_bytes(), &|ino| model.has_open(who, ino)).unwrap();
             model.lose(&name);
         }
         (3, Some(at)) => {
             let to = draw.name();
-            client.rename(&name, &to);
+            let (from, into) = ((Ino::ROOT, name.as_bytes()), (Ino::ROOT, to.as_bytes()));
+            let in_use = |ino| model.has_open(who, ino);
+            client.volume.rename(from, into, RenameMode::Replace, &in_use).unwrap();
             if model.names.get(&to) != Some(&at) {
                 model.lose(&to);
                 model.names.remove(&name);
@@ -102,13 +140,28 @@ fn step(model: &mut Model, client: &Client, draw: &mut Draw) {
             }
         }
         (6 | 7, Some(at)) => {
-            let (ino, bytes, _) = &mut model.files[at];
-            let offset = draw.below(bytes.len() as u64 + 2000);
-            let data = vec![draw.below(255) as u8 + 1; 1 + draw.below(4000) as usize];
-            client.write(*ino, offset, &data);
-            let end = offset as usize + data.len();
-            bytes.resize(bytes.len().max(end), 0);
-            bytes[offset as usize..end].copy_from_slice(&data);
+            model.write(client, at, draw);
+        }
+        (11 | 12, Some(at)) if model.open.insert((who, at)) => {
+            // By its name, like a program: that another client has made it, nobody knows by its number before that client has told.
+            assert_eq!(client.find(&name), Some(model.files[at].0), "{name}");
+            client.volume.opened(model.files[at].0);
+            model.check_held(client, at);
+        }
+        (13, _) => {
+            if let Some(at) = model.held(who, draw) {
+                model.write(client, at, draw);
+            }
+        }
+        (14, _) => {
+            if let Some(at) = model.held(who, draw) {
+                let ino = model.files[at].0;
+                model.open.remove(&(who, at));
+                client.volume.closed(ino);
+                if client.volume.nameless(ino).is_some() {
+                    client.volume.purge(ino);
+                }
+            }
         }
         (8, Some(at)) => {
             let (ino, bytes, _) = &mut model.files[at];
@@ -140,6 +193,9 @@ fn step(model: &mut Model, client: &Client, draw: &mut Draw) {
         let name = draw.name();
         model.check(client, &name);
     }
+    if let Some(at) = model.held(who, draw) {
+        model.check_held(client, at);
+    }
 }
 
 /// `FOREBAY_SEEDS=100` runs as many; each takes some ten seconds.
@@ -153,8 +209,11 @@ fn clients_agree_with_a_model() {
         });
         let (mut model, mut draw) = (Model::default(), Draw(seed));
         for at in 0..500 {
-            let client = &clients[draw.below(3) as usize];
-            step(&mut model, client, &mut draw);
+            let who = draw.below(3) as usize;
+            step(&mut model, (who, &clients[who]), &mut draw);
+            if at % 50 == 25 {
+                world.owner().unwrap().tidy().unwrap();
+            }
             if at % 200 == 150 {
                 world.kill();
                 world.start();

@@ -155,7 +155,10 @@ impl World {
             is_cut: AtomicBool::new(false),
             loses: AtomicU32::new(0),
             asked: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
             delay_us: AtomicU64::new(0),
+            slow: Mutex::new(None),
+            slow_ones: AtomicU64::new(0),
             rights: Mutex::new(rights),
         });
         let store = self.store();
@@ -178,6 +181,9 @@ impl Drop for World {
     }
 }
 
+/// Which operations take longer, and by how much.
+pub type Slow = (fn(&Operation) -> bool, Duration);
+
 /// One client's way to whoever owns the volume.
 pub struct Wire {
     world: Arc<World>,
@@ -186,10 +192,15 @@ pub struct Wire {
     is_cut: AtomicBool,
     /// So many answers to changes get lost from now on.
     pub loses: AtomicU32,
-    /// Requests that were sent.
+    /// Requests that were sent, and those that told of contents.
     pub asked: AtomicU64,
+    pub commits: AtomicU64,
     /// How long each of them is under way, in microseconds.
     pub delay_us: AtomicU64,
+    /// Which operations are under way for how much longer.
+    pub slow: Mutex<Option<Slow>>,
+    /// Such operations that are under way.
+    pub slow_ones: AtomicU64,
     /// What its token gives a session that begins now.
     pub rights: Mutex<Rights>,
 }
@@ -310,13 +321,21 @@ impl Transport for Wire {
     fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
         let owner = self.greeted()?;
         self.asked.fetch_add(1, SeqCst);
+        self.commits.fetch_add(u64::from(matches!(request.operation, Operation::Commit(_))), SeqCst);
         std::thread::sleep(Duration::from_micros(self.delay_us.load(SeqCst)));
+        let slow = (*self.slow.lock()).filter(|(which, _)| which(&request.operation));
+        if let Some((_, time)) = slow {
+            self.slow_ones.fetch_add(1, SeqCst);
+            std::thread::sleep(time);
+        }
         let changes = request.operation.changes();
         if changes && !matches!(request.operation, Operation::Numbers(..) | Operation::Release(_)) {
             self.world.changes.fetch_add(1, SeqCst);
         }
         let submit = |reply| owner.submit(request.clone(), reply);
-        let response = self.reply(&owner, submit, patience)?;
+        let response = self.reply(&owner, submit, patience);
+        self.slow_ones.fetch_sub(u64::from(slow.is_some()), SeqCst);
+        let response = response?;
         if changes && self.loses.load(SeqCst) > 0 {
             self.loses.fetch_sub(1, SeqCst);
             return Err(Trouble::Lost("the answer was lost".to_owned()));

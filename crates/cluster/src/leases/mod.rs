@@ -332,6 +332,15 @@ impl LeaseTable {
         self.recovers() || self.nodes.get(&ino).is_some_and(|node| !node.holders.is_empty())
     }
 
+    /// Whether another session than this one has a lease on an inode, or may have one from a former owner, or a request names it that is not done.
+    #[must_use]
+    pub fn is_wanted_beside(&self, session: SessionId, ino: Ino) -> bool {
+        let wanted = |node: &Node| {
+            !node.queue.is_empty() || node.holders.iter().any(|holder| holder.session != session)
+        };
+        self.recovers() || self.nodes.get(&ino).is_some_and(wanted)
+    }
+
     /// Whether sessions of the former owner have yet to reclaim.
     #[must_use]
     pub fn recovers(&self) -> bool {

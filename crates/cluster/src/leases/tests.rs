@@ -58,6 +58,20 @@ fn a_sessions_own_lease_is_not_in_its_way() {
 }
 
 #[test]
+fn an_inode_is_wanted_beside_a_session_by_leases_and_by_requests() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let stamp = give(&mut table, 1, A, FILE, Lease::Write);
+    assert!(!table.is_wanted_beside(A, FILE) && table.is_wanted_beside(B, FILE));
+    assert_eq!(table.arrive(RequestId(2), B, &[reads(FILE)]).len(), 1, "a recall");
+    assert!(table.is_wanted_beside(A, FILE));
+    assert_eq!(table.returned(A, FILE, stamp, None), [runs(2)]);
+    assert_eq!(table.done(RequestId(2), &[]), (vec![], vec![]));
+    assert!(!table.is_wanted_beside(A, FILE) && !table.is_wanted_beside(B, FILE));
+    let recovering = LeaseTable::taken_over(Epoch(2), &[C], &[]);
+    assert!(recovering.is_wanted_beside(A, FILE));
+}
+
+#[test]
 fn a_writer_keeps_what_a_reader_leaves() {
     let mut table = LeaseTable::new(Epoch(1));
     let stamp = give(&mut table, 1, A, FILE, Lease::Write);

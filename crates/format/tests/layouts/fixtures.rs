@@ -8,6 +8,7 @@ use forebay_format::{
     footer::{Footer, RunEntry, SegmentEntry, TAIL_LEN},
     key::{Item, Key},
     moving_row::MovingRow,
+    policy_row::{PolicyKeep, PolicyRow},
     record::{Changes, FileHead, RecordHead, StreamRun},
     row::{
         AppliedRow, BytesRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout,
@@ -19,8 +20,8 @@ use forebay_format::{
     stream,
 };
 use forebay_types::{
-    Compression, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
-    VolumeId,
+    Compression, Epoch, FileKind, Generation, Ino, ObjectId, PolicyId, SegmentId, Sequence, SubvolumeId,
+    SyncClass, Timespec, VolumeId,
 };
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -100,11 +101,27 @@ fn rows() {
         has_xattrs: true,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: Layout::Single(5, 65536, extent()),
     };
     row("inode", &inode);
     row("inode-cut", &InodeRow { has_cuts: true, layout: Layout::Extents, ..inode });
     row("inode-sealed", &InodeRow { coherence: forebay_types::Coherence::Sealed, ..inode });
+    row("inode-policy", &InodeRow { policy: PolicyId(300), ..inode });
+    let coherence = forebay_types::Coherence::Immutable;
+    row("inode-policy-immutable", &InodeRow { policy: PolicyId(1), coherence, ..inode });
+    let (made_for, before) = (Ino(0x1001), PolicyId(1));
+    let (durability, keep) = (Some(SyncClass::Replica(3)), PolicyKeep::default());
+    let policy = PolicyRow { made_for, before, durability, keep, spread: false };
+    row("policy-replica", &policy);
+    row("policy-object", &PolicyRow { durability: Some(SyncClass::Object), spread: true, ..policy });
+    row("policy-unset", &PolicyRow { durability: None, before: PolicyId::NONE, ..policy });
+    let pinned = PolicyKeep { pin: true, ..keep };
+    row("policy-pin", &PolicyRow { durability: None, keep: pinned, ..policy });
+    let [confine, place, exclude] =
+        [b"the first group.", b"a second of them", b"and a third one."].map(|id| Some(*id));
+    let keep = PolicyKeep { pin: true, confine, place, exclude };
+    row("policy-all", &PolicyRow { keep, spread: true, ..policy });
     row("cuts", &CutsRow(vec![Cut { first: 0, last: 4 }, Cut { first: 300, last: u32::MAX }]));
     row("extent", &extent());
     row("directory", &DirectoryRow { entries: 1_000_000, directories: 3, mtime: time(7), ctime: time(8) });
@@ -115,7 +132,9 @@ fn rows() {
     let (object_offset, len) = (1 << 24, 1 << 25);
     let epoch = Epoch(4);
     row("segment", &SegmentRow { kind, state, object, object_offset, len, raw: 1 << 26, live: 9, epoch });
-    row("counters", &CountersRow { run: 2, segment: 300, object: 70_000, subvolume: 2 });
+    let counters = CountersRow { run: 2, segment: 300, object: 70_000, subvolume: 2, inodes: None };
+    row("counters", &counters);
+    row("counters-inodes", &CountersRow { inodes: Some(1_000_000), ..counters });
     let snapshots = vec![Generation(1), Generation(4)];
     let origin = Some((SubvolumeId(1), Generation(2)));
     row("subvolume", &SubvolumeRow { generation: Generation(5), origin, snapshots });
@@ -165,11 +184,13 @@ fn sets_of_segments() {
         joining: None,
         state: SetRowState::Open,
         settled: false,
+        recovered: false,
     };
     row("set-open", &open);
     let state = SetRowState::Sealed { len: 4 << 20, check: 0xdead_beef };
     let joining = Some(*b"who joins later.");
     row("set-sealed", &SegmentSetRow { epoch: Epoch(300), journal: false, joining, state, ..open.clone() });
+    row("set-recovered", &SegmentSetRow { settled: true, recovered: true, state, ..open.clone() });
     row("set-stored", &SegmentSetRow { settled: true, state: SetRowState::Stored, ..open });
 }
 
@@ -193,6 +214,7 @@ fn keys() {
         ("key-orphan", Key::Orphan(subvolume, ino)),
         ("key-garbage", Key::Garbage(4, 300)),
         ("key-fence", Key::Fence),
+        ("key-policy", Key::Policy(PolicyId(300))),
         ("key-session", Key::Session(SESSION)),
         ("key-retry", Key::Retry(SESSION, 63)),
         ("key-write-lease", Key::WriteLease(SESSION, subvolume, ino)),

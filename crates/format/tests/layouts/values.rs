@@ -3,6 +3,7 @@
 use forebay_format::{
     footer::{Footer, RunEntry, SegmentEntry},
     key::{Item, Key},
+    policy_row::{PolicyKeep, PolicyRow},
     record::{Changes, StreamRun},
     row::{
         AppliedRow, CountersRow, Cut, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout, ObjectRef,
@@ -11,8 +12,8 @@ use forebay_format::{
     set_row::{SegmentSetRow, SetRowState},
 };
 use forebay_types::{
-    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, SegmentId, Sequence, SubvolumeId, Timespec,
-    VolumeId,
+    Coherence, Epoch, FileKind, Generation, Ino, ObjectId, PolicyId, SegmentId, Sequence, SubvolumeId,
+    SyncClass, Timespec, VolumeId,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -74,6 +75,7 @@ pub fn key() -> impl Strategy<Value = Key> {
         1 => (any::<u128>(), subvolume(), ino())
             .prop_map(|(session, subvolume, ino)| Key::WriteLease(session, subvolume, ino)),
         1 => segment().prop_map(Key::Set),
+        1 => number().prop_map(|id| Key::Policy(PolicyId(id))),
         1 => any::<u128>().prop_map(Key::Numbers),
         1 => (any::<u128>(), subvolume(), ino())
             .prop_map(|(session, subvolume, ino)| Key::Open(session, subvolume, ino)),
@@ -111,9 +113,11 @@ pub fn inode() -> impl Strategy<Value = InodeRow> {
     let times = prop_oneof![time().prop_map(|time| [time; 4]), [time(), time(), time(), time()],];
     let numbers = (number32(), number32(), number32(), number32(), number(), number(), number());
     let mode = select(Coherence::ALL);
-    let flags = (any::<bool>(), any::<bool>(), mode);
+    let policy = prop_oneof![Just(0), number()].prop_map(PolicyId);
+    let flags = (any::<bool>(), any::<bool>(), mode, policy);
     (kind(), 0..0o10000u16, times, numbers, flags, layout()).prop_map(
-        |(kind, mode, [atime, mtime, ctime, btime], numbers, (has_xattrs, has_cuts, coherence), layout)| {
+        |(kind, mode, [atime, mtime, ctime, btime], numbers, flags, layout)| {
+            let (has_xattrs, has_cuts, coherence, policy) = flags;
             let (nlink, uid, gid, rdev, size, allocated, parent) = numbers;
             let parent = Ino(parent);
             InodeRow {
@@ -133,6 +137,7 @@ pub fn inode() -> impl Strategy<Value = InodeRow> {
                 has_xattrs,
                 has_cuts,
                 coherence,
+                policy,
                 layout,
             }
         },
@@ -188,26 +193,53 @@ pub fn set() -> impl Strategy<Value = SegmentSetRow> {
     let state = prop_oneof![
         Just(SetRowState::Open),
         Just(SetRowState::Stored),
+        Just(SetRowState::Lost),
         (number(), any::<u32>()).prop_map(|(len, check)| SetRowState::Sealed { len, check }),
     ];
     let members = (prop::collection::btree_set(any::<[u8; 16]>(), 1..=16), any::<bool>());
-    (any::<u128>(), [number(), number()], any::<(bool, bool, [u8; 16])>(), members, state).prop_map(
-        |(writer, [epoch, directory], (journal, settled, group), (members, joins), state)| {
+    (any::<u128>(), [number(), number()], any::<(bool, bool, bool, [u8; 16])>(), members, state).prop_map(
+        |(writer, [epoch, directory], (journal, settled, recovered, group), (members, joins), state)| {
             let mut set: Vec<_> = members.into_iter().collect();
             let joining = if joins && set.len() > 1 { set.pop() } else { None };
             let (epoch, directory) = (Epoch(epoch), Ino(directory));
-            SegmentSetRow { writer, epoch, journal, directory, group, set, joining, state, settled }
+            SegmentSetRow {
+                writer,
+                epoch,
+                journal,
+                directory,
+                group,
+                set,
+                joining,
+                state,
+                settled,
+                recovered,
+            }
+        },
+    )
+}
+
+pub fn policy() -> impl Strategy<Value = PolicyRow> {
+    let class = prop_oneof![Just(SyncClass::Object), (2..=8u8).prop_map(SyncClass::Replica)];
+    let group = || option::of(any::<[u8; 16]>());
+    let groups = (group(), group(), group());
+    let keep = (any::<bool>(), groups).prop_map(|(pin, (confine, place, exclude))| PolicyKeep {
+        pin,
+        confine,
+        place,
+        exclude,
+    });
+    ([number(), number()], option::of(class), keep, any::<bool>()).prop_map(
+        |([made_for, before], durability, keep, spread)| {
+            let (made_for, before) = (Ino(made_for), PolicyId(before));
+            PolicyRow { made_for, before, durability, keep, spread }
         },
     )
 }
 
 pub fn counters() -> impl Strategy<Value = CountersRow> {
-    (number(), number(), number(), number32()).prop_map(|(run, segment, object, subvolume)| CountersRow {
-        run,
-        segment,
-        object,
-        subvolume,
-    })
+    (number(), number(), number(), number32(), option::of(number())).prop_map(
+        |(run, segment, object, subvolume, inodes)| CountersRow { run, segment, object, subvolume, inodes },
+    )
 }
 
 pub fn subvolume() -> impl Strategy<Value = SubvolumeRow> {

@@ -10,7 +10,7 @@ use rand::RngExt;
 use crate::{
     faults::Planted,
     messages::{Message, Node, Request, contents, node_of},
-    world::{Context, FILES, SECOND, STOP},
+    world::{CLIENTS, COLD, Context, FILES, SECOND, STOP},
 };
 
 /// A client stops so long after it asked what was answered last.
@@ -159,7 +159,11 @@ impl Client {
         self.open(context);
         let calm = context.now < STOP && self.writes.len() + self.requests.len() < 5;
         if calm && context.rng.random_bool(0.6) {
-            let file = (self.at * FILES + context.rng.random_range(0..FILES)) as u64;
+            // Most is overwritten soon; some stays, and so do its segments until they are stored.
+            let file = match context.rng.random_bool(0.15) {
+                true => ((CLIENTS + self.at) * COLD + context.rng.random_range(0..COLD)) as u64,
+                false => (self.at * FILES + context.rng.random_range(0..FILES)) as u64,
+            };
             let version = context.next_version(file);
             self.writes.insert(self.data.writer.next_number(), (file, version));
             let effects = self.data.writer.write(contents(file, version));

@@ -30,6 +30,8 @@ pub enum Planted {
     RemovesDirty,
     /// A copy for repair is in the set before it is there.
     SeatsAtOnce,
+    /// A segment is given up once one of its set was, and not all.
+    GivesUpTooMuch,
 }
 
 impl Planted {
@@ -44,6 +46,7 @@ impl Planted {
         Planted::CollectsUnsettled,
         Planted::RemovesDirty,
         Planted::SeatsAtOnce,
+        Planted::GivesUpTooMuch,
     ];
 }
 
@@ -66,6 +69,12 @@ pub enum Fault {
     LoseDisk(usize),
     /// A member is to be drained and removed.
     Drain(usize),
+    /// A member's disk is lost, whatever else was lost: perhaps nobody has what it had.
+    Burn(usize),
+    /// A member reaches nobody, then a client dies that had appends on their way to it, and the store is away: what it left is recovered from the others.
+    HalfWay(usize, usize, u64),
+    /// A member reaches nobody for this long, and the operator takes its disk for lost: it is given up once it is counted out, and then comes back with all that it has.
+    Mistake(usize, u64),
 }
 
 impl Fault {
@@ -76,7 +85,7 @@ impl Fault {
         let any = [member, member, client, meta][rng.random_range(0..4)];
         let other = [member, meta, client][rng.random_range(0..3)];
         let long = rng.random_range(200 * MILLISECOND..20 * SECOND);
-        match rng.random_range(0..20) {
+        match rng.random_range(0..25) {
             0..=2 => Fault::Crash(member),
             3..=5 => Fault::Crash(client),
             6 => Fault::Crash(meta),
@@ -87,7 +96,10 @@ impl Fault {
             14 => Fault::EngineAway(long / 4),
             15 | 16 => Fault::StoreAway(long),
             17 | 18 => Fault::LoseDisk(rng.random_range(0..MEMBERS)),
-            _ => Fault::Drain(rng.random_range(0..MEMBERS)),
+            19 => Fault::Drain(rng.random_range(0..MEMBERS)),
+            24 => Fault::HalfWay(rng.random_range(0..MEMBERS), rng.random_range(0..CLIENTS), long),
+            20 | 21 => Fault::Burn(rng.random_range(0..MEMBERS)),
+            _ => Fault::Mistake(rng.random_range(0..MEMBERS), 8 * SECOND + long),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! A metadata server: keeps the view, owns the volume. All that it knows for sure is in the engine; a batch says what it rests on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use forebay_cluster::{Moment, SessionId};
 use forebay_group::{
-    GroupTerms, Joining, Lane, MemberId, MemberRow, Offer, Recovery, Refusal, Renewal, SetRow, SetState,
-    Watch, repair, replay_order,
+    Gone, GroupRow, GroupTerms, Hope, Inquiry, Joining, Lane, Left, MemberId, MemberRow, Offer, Recovered,
+    Recovery, Refusal, Renewal, SetRow, SetState, Watch, repair, replay_order,
 };
 use forebay_types::SegmentId;
 use rand::RngExt;
@@ -15,7 +15,7 @@ use crate::{
     engine::{FileRow, Key, Rows, SegmentRow, SessionRow, Txn, Value},
     faults::Planted,
     messages::{Message, Node, Part, Request, node_of},
-    world::{Context, SECOND, Tag},
+    world::{Context, METAS, SECOND, Tag},
 };
 
 const SESSION_TERM: u64 = 10 * SECOND;
@@ -39,6 +39,10 @@ pub struct Meta {
     recoveries: BTreeMap<SessionId, Recovering>,
     attempts: u64,
     chores: u64,
+    /// Who has offered less of a segment than was sealed.
+    lacking: BTreeMap<SegmentId, BTreeSet<MemberId>>,
+    /// What is asked, and since when.
+    inquiries: BTreeMap<SegmentId, (Inquiry, u64)>,
 }
 
 /// The names of those in the view.
@@ -58,6 +62,8 @@ impl Meta {
             recoveries: BTreeMap::new(),
             attempts: life << 32,
             chores: 0,
+            lacking: BTreeMap::new(),
+            inquiries: BTreeMap::new(),
         }
     }
 
@@ -82,6 +88,8 @@ impl Meta {
             context.commit(txn.batch, Tag::None, Vec::new());
         }
         self.keep_wish(rows, context);
+        give_up(rows, context);
+        self.see_to_losses(rows, context);
         self.watch_sessions(rows, context);
         self.recover(rows, context);
         collect(rows, context);
@@ -166,14 +174,13 @@ impl Meta {
                 self.recoveries.insert(*id, begun);
             }
         }
-        for recovering in self.recoveries.values_mut() {
-            for (segment, set) in recovering.recovery.missing() {
-                // The operator sees that nobody is left. Had anything been acknowledged there, the world would say so.
-                if set.iter().all(|member| context.lost.contains(member)) {
-                    recovering.recovery.give_up(segment, context.clock);
-                }
-            }
-        }
+        // What was given up meanwhile is not waited for.
+        self.recoveries.retain(|_, recovering| {
+            recovering.rows.iter().all(|(segment, known)| match rows.get(&Key::Set(*segment)) {
+                Some(Value::Set(now)) => (now.state == SetState::Lost) == (known.state == SetState::Lost),
+                _ => true,
+            })
+        });
         self.recoveries.retain(|id, recovering| {
             let same = matches!(rows.get(&Key::Session(*id)), Some(Value::Session(row)) if row.ending == recovering.row.ending);
             same && recovering.advance(*id, rows, context)
@@ -184,9 +191,12 @@ impl Meta {
         match message {
             Message::Join(joining) => join(from, &joining, rows, context),
             Message::Renew(renewal) => renew(from, &renewal, rows, context),
-            Message::Offers { id, offers } => judge(from, id, &offers, rows, context),
+            Message::Offers { id, offers } if !is_given_up(rows, id) => {
+                self.note_lacking(id, &offers, rows);
+                judge(from, id, &offers, rows, context);
+            }
             Message::Stores { id, object, parts } => stores(from, id, object, &parts, rows, context),
-            Message::Seated { segment, epoch, target } => {
+            Message::Seated { segment, epoch, target } if !is_given_up(rows, target) => {
                 let mut txn = Txn::new(rows);
                 let seated =
                     txn.set(Key::Set(segment)).and_then(|row| row.seated(epoch, target, &present(rows)));
@@ -195,7 +205,10 @@ impl Meta {
                     context.commit(txn.batch, Tag::None, Vec::new());
                 }
             }
-            Message::Fenced { id, segment, epoch, fenced } => {
+            Message::Fenced { id, segment, epoch, fenced } if !is_given_up(rows, id) => {
+                if let Some((inquiry, _)) = self.inquiries.get_mut(&segment) {
+                    inquiry.answered(id, epoch, fenced);
+                }
                 for recovering in self.recoveries.values_mut() {
                     recovering.recovery.answered(id, segment, epoch, fenced, context.clock);
                 }
@@ -251,6 +264,82 @@ impl Meta {
     }
 }
 
+impl Meta {
+    fn note_lacking(&mut self, id: MemberId, offers: &[Offer], rows: &Rows) {
+        for offer in offers {
+            let Some(Value::Set(row)) = rows.get(&Key::Set(offer.segment)) else { continue };
+            let lacking = self.lacking.entry(offer.segment).or_default();
+            if row.set.contains(&id) && row.is_lacking(offer) {
+                lacking.insert(id);
+            } else {
+                lacking.remove(&id);
+            }
+        }
+    }
+
+    /// Gives up what nobody has any more, and ends where it ends now what nobody has all of any more.
+    fn see_to_losses(&mut self, rows: &Rows, context: &mut Context<'_>) {
+        let Some(Value::Group(group)) = rows.get(&Key::Group) else { return };
+        let GroupRow { given_up, removed, .. } = group;
+        let gone = Gone { given_up, removed };
+        self.lacking.retain(|segment, _| rows.contains_key(&Key::Set(*segment)));
+        for (key, value) in rows {
+            let (Key::Set(segment), Value::Set(row)) = (key, value) else { continue };
+            // A volume has one owner: two would ask anew in turns, each in an epoch of its own.
+            if segment.0 / 256 % METAS as u64 != self.at as u64 {
+                continue;
+            }
+            let asked = self.inquiries.get(segment).filter(|(inquiry, _)| inquiry.is_of(row));
+            let left = match asked {
+                Some((inquiry, _)) => {
+                    for id in inquiry.to_ask() {
+                        let epoch = inquiry.epoch();
+                        context.send(node_of(id), Message::Fence { id, segment: *segment, epoch });
+                    }
+                    inquiry.left(gone)
+                }
+                None => match row.hope(gone, self.lacking.get(segment)) {
+                    Hope::None => Left::Nothing,
+                    Hope::There if context.planted(Planted::GivesUpTooMuch) => {
+                        let one = row.set.iter().any(|id| given_up.contains(id));
+                        if one { Left::Nothing } else { Left::Whole }
+                    }
+                    Hope::There => Left::Whole,
+                    Hope::Asking => {
+                        let begun = self.inquiries.get(segment).is_some_and(|(inquiry, since)| {
+                            inquiry.epoch() > row.epoch && context.now < since + 3 * SECOND
+                        });
+                        if let Some(asking) = row.asking().filter(|_| !begun) {
+                            self.inquiries.insert(*segment, (Inquiry::new(asking.clone()), context.now));
+                            let mut txn = Txn::new(rows);
+                            txn.put_set(*key, asking);
+                            context.commit(txn.batch, Tag::None, Vec::new());
+                        }
+                        continue;
+                    }
+                },
+            };
+            let (next, tag) = match left {
+                Left::Unknown | Left::Unsound => continue,
+                Left::Whole => {
+                    self.inquiries.remove(segment);
+                    continue;
+                }
+                Left::Row(next) => {
+                    let tag = if next.state == row.state { Tag::None } else { Tag::Shortened };
+                    (Some(next), tag)
+                }
+                Left::Nothing => (row.given_up(), Tag::GivenUp(*segment)),
+            };
+            if let Some(next) = next {
+                let mut txn = Txn::new(rows);
+                settle(&mut txn, *segment, next);
+                context.commit(txn.batch, tag, Vec::new());
+            }
+        }
+    }
+}
+
 impl Recovering {
     /// Whether it goes on.
     fn advance(&mut self, id: SessionId, rows: &Rows, context: &mut Context<'_>) -> bool {
@@ -276,8 +365,14 @@ impl Recovering {
         if !whole {
             return true;
         }
+        // A request that names what nobody has is carried out, so that the file says so.
+        let lost = |segment: &SegmentId| {
+            let row = &self.rows[segment];
+            row.lane == Lane::Data && row.state == SetState::Lost
+        };
+        let len = |found: &Recovered| if lost(&found.segment) { u64::MAX } else { found.len };
         let lengths: BTreeMap<SegmentId, u64> =
-            found.iter().map(|found| (found.segment, found.len)).collect();
+            found.iter().map(|found| (found.segment, len(found))).collect();
         let mut records = Vec::new();
         for (segment, bytes) in &self.read {
             let len = lengths.get(segment).map_or(0, |len| *len as usize);
@@ -319,6 +414,27 @@ fn put_change(txn: &mut Txn<'_>, change: forebay_group::Change) {
         && txn.member(Key::Member(id)) == expect
     {
         txn.put(Key::Member(id), next.map(Value::Member));
+    }
+}
+
+fn is_given_up(rows: &Rows, id: MemberId) -> bool {
+    matches!(rows.get(&Key::Group), Some(Value::Group(group)) if group.given_up.contains(&id))
+}
+
+/// The operator says of disks that are lost that they are, once their members were counted out.
+fn give_up(rows: &Rows, context: &mut Context<'_>) {
+    for id in context.lost.iter().copied().collect::<Vec<_>>() {
+        let mut txn = Txn::new(rows);
+        let Some(group) = txn.group(Key::Group) else { return };
+        let row = txn.member(Key::Member(id));
+        match group.give_up(id, row.as_ref(), false) {
+            Ok(Some(change)) => {
+                put_change(&mut txn, change);
+                context.commit(txn.batch, Tag::None, Vec::new());
+            }
+            Ok(None) | Err(Refusal::There(_) | Refusal::Removed(_)) => {}
+            Err(other) => context.violation(format!("a lost disk is not given up: {other}")),
+        }
     }
 }
 
@@ -486,6 +602,9 @@ fn stores(from: Node, id: MemberId, object: u64, parts: &[Part], rows: &Rows, co
     let mut taken = Vec::new();
     for (segment, epoch, at, len, check) in parts {
         let Some(row) = txn.set(Key::Set(*segment)) else { continue };
+        if is_given_up(rows, id) {
+            continue;
+        }
         let next = row.stored(*epoch, *len, *check);
         if let (Ok(next), Some(mut place)) = (next, txn.segment(Key::Segment(*segment))) {
             place.object = Some((object, *at));

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use forebay_group::{Incarnation, MemberId, SetState};
+use forebay_cluster::SessionId;
+use forebay_group::{Incarnation, Lane, MemberId, SetRow, SetState};
 use forebay_types::SegmentId;
 
 use crate::{
     engine::{Key, Rows, SegmentRow, Value},
-    messages::contents,
+    messages::{Request, contents},
     meta,
     world::World,
 };
@@ -31,6 +32,79 @@ fn stored(world: &World, segment: SegmentId) -> Option<Vec<u8>> {
     let parts = world.objects.get(&object)?;
     let whole: Vec<u8> = parts.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
     Some(whole[at as usize..].to_vec())
+}
+
+/// Whether the operator has given a member up.
+pub fn is_given_up(rows: &Rows, id: MemberId) -> bool {
+    matches!(rows.get(&Key::Group), Some(Value::Group(group)) if group.given_up.contains(&id))
+}
+
+/// Whether what a member had never comes back: it was given up, or its disk is gone.
+fn is_doomed(world: &World, id: MemberId) -> bool {
+    let gone = || world.lost.contains(&id) && world.members.iter().all(|member| member.disk.id != id);
+    is_given_up(&world.rows, id) || gone()
+}
+
+/// Whether all that had a segment are gone for good, or it is given up for that.
+fn is_lost(world: &World, segment: SegmentId) -> bool {
+    match world.rows.get(&Key::Set(segment)) {
+        Some(Value::Set(row)) => {
+            row.state == SetState::Lost
+                || row.state != SetState::Stored && row.set.iter().all(|id| is_doomed(world, *id))
+        }
+        _ => false,
+    }
+}
+
+/// A member that alone has all of what a recovery has sealed, of which others have less.
+pub fn alone(world: &World) -> Option<usize> {
+    let disks: Vec<_> = world.members.iter().map(|member| member.disk.durable()).collect();
+    let alone = |segment: &SegmentId, row: &SetRow| {
+        let SetState::Sealed { len, .. } = row.state else { return None };
+        let of_set = |at: &usize| row.set.contains(&world.members[*at].disk.id);
+        let has = |at: &usize| disks[*at].get(segment).map_or(0, Vec::len) as u64;
+        let (whole, less): (Vec<usize>, Vec<usize>) =
+            (0..world.members.len()).filter(of_set).partition(|at| has(at) >= len);
+        (row.recovered && whole.len() == 1 && !less.is_empty()).then(|| whole[0])
+    };
+    meta::dirty(&world.rows).iter().find_map(|(segment, row)| alone(segment, row))
+}
+
+/// No segment is given up that a member may have who may come back.
+pub fn gives_up(world: &World, segment: SegmentId) -> Option<String> {
+    let Some(Value::Set(row)) = world.rows.get(&Key::Set(segment)) else { return None };
+    let Some(Value::Group(group)) = world.rows.get(&Key::Group) else { return None };
+    let gone = |id: &MemberId| group.given_up.contains(id) || group.removed.contains(id);
+    if let Some(other) = row.set.iter().find(|id| !gone(id)) {
+        return Some(format!("{segment} is given up, and {other:?} may come back: {row:?}"));
+    }
+    let SetState::Sealed { len, .. } = row.state else { return None };
+    let joins = |member: &&crate::member::Member| {
+        let has = || member.disk.durable().get(&segment).is_some_and(|bytes| bytes.len() as u64 >= len);
+        row.joining == Some(member.disk.id) && !gone(&member.disk.id) && len > 0 && has()
+    };
+    let joined = world.members.iter().find(joins)?;
+    Some(format!("{segment} is given up, and {:?} had got all of it: {row:?}", joined.disk.id))
+}
+
+/// No session ends without a request that was acknowledged and that a journal has which somebody has who may come back.
+pub fn forgets(world: &World, session: SessionId, applied: u64) -> Option<String> {
+    let all = world.acknowledged.get(&session)?;
+    let (number, request) = all.range(applied + 1..).next()?;
+    for member in world.members.iter().filter(|member| !is_doomed(world, member.disk.id)) {
+        for (segment, bytes) in member.disk.durable() {
+            let Some(Value::Set(row)) = world.rows.get(&Key::Set(segment)) else { continue };
+            let journal =
+                row.writer == session && row.lane == Lane::Journal && row.set.contains(&member.disk.id);
+            if journal && Request::decode_all(&bytes).iter().any(|found| found.number == *number) {
+                let who = member.disk.id;
+                return Some(format!(
+                    "{session:?} ended with {applied}, but {who:?} has {request:?} in {segment}"
+                ));
+            }
+        }
+    }
+    None
 }
 
 /// Nobody gives up a copy that is needed.
@@ -78,8 +152,8 @@ pub fn may_lose(world: &World, id: MemberId) -> bool {
 
 /// Everything that files consist of, and everything that was acknowledged, is somewhere.
 pub fn holds(world: &World) -> Option<String> {
-    let disks: Vec<BTreeMap<SegmentId, Vec<u8>>> =
-        world.members.iter().map(|member| member.disk.durable()).collect();
+    let there = world.members.iter().filter(|member| !is_given_up(&world.rows, member.disk.id));
+    let disks: Vec<BTreeMap<SegmentId, Vec<u8>>> = there.map(|member| member.disk.durable()).collect();
     let has = |segment: SegmentId, offset: u64, bytes: &[u8]| {
         let inside = |whole: &[u8]| whole.get(offset as usize..).is_some_and(|rest| rest.starts_with(bytes));
         let on_disk = disks.iter().any(|disk| disk.get(&segment).is_some_and(|whole| inside(whole)));
@@ -88,7 +162,8 @@ pub fn holds(world: &World) -> Option<String> {
     for (key, value) in &world.rows {
         match (key, value) {
             (Key::File(file), Value::File(row))
-                if !has(row.segment, row.offset, &contents(*file, row.version)) =>
+                if !has(row.segment, row.offset, &contents(*file, row.version))
+                    && !is_lost(world, row.segment) =>
             {
                 return Some(format!("file {file} is lost: {row:?}"));
             }
@@ -96,7 +171,7 @@ pub fn holds(world: &World) -> Option<String> {
                 let Some(acknowledged) = world.acknowledged.get(id) else { continue };
                 for request in acknowledged.range(session.applied + 1..).map(|(_, request)| request) {
                     let bytes = contents(request.file, request.version);
-                    if !has(request.segment, request.offset, &bytes) {
+                    if !has(request.segment, request.offset, &bytes) && !is_lost(world, request.segment) {
                         return Some(format!("{request:?} was acknowledged, and its bytes are lost"));
                     }
                 }
@@ -124,16 +199,28 @@ pub fn at_the_end(world: &World) -> Result<(), String> {
                 .get(row.offset as usize..)
                 .is_some_and(|rest| rest.starts_with(&contents(file, row.version)))
         });
+        let set = world.rows.get(&Key::Set(row.segment));
+        // It says so of itself: whoever reads it is told.
+        if matches!(set, Some(Value::Set(set)) if set.state == SetState::Lost) {
+            continue;
+        }
         if !there {
             let set = world.rows.get(&Key::Set(row.segment));
             return Err(format!("file {file} is not in the store: {row:?}, {set:?}"));
         }
     }
-    let dirty = meta::dirty(&world.rows);
+    let mut dirty = meta::dirty(&world.rows);
+    dirty.retain(|(segment, row)| {
+        let used = place(&world.rows, *segment).is_some_and(|row| row.live > 0);
+        !(row.state == SetState::Lost && used)
+    });
     if !dirty.is_empty() {
         return Err(format!("some is dirty still: {dirty:?}"));
     }
-    match world.members.iter().find(|member| member.log.segments() > 0) {
+    let has = |member: &&crate::member::Member| {
+        member.log.segments() > 0 && !is_given_up(&world.rows, member.disk.id)
+    };
+    match world.members.iter().find(has) {
         Some(member) => Err(format!("{:?} has copies still: {:?}", member.disk.id, member.log.offers())),
         None => Ok(()),
     }

@@ -26,8 +26,9 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 pub const MEMBERS: usize = 4;
 pub const METAS: usize = 2;
 pub const CLIENTS: usize = 2;
-/// Files that a client writes.
+/// Files that a client writes again and again, and those that it writes now and then.
 pub const FILES: usize = 3;
+pub const COLD: usize = 50;
 /// How long faults happen, until when clients write, and when everything is to be in the store.
 const FAULTY: u64 = 60 * SECOND;
 pub const STOP: u64 = FAULTY + 45 * SECOND;
@@ -42,6 +43,10 @@ pub enum Tag {
     Removed(MemberId),
     /// A session ended, with its journal carried out up to here.
     SessionEnded(SessionId, u64),
+    /// A segment was given up.
+    GivenUp(SegmentId),
+    /// A segment ends where those have it end who are left.
+    Shortened,
 }
 
 type Replies = Vec<(Node, Message)>;
@@ -49,11 +54,31 @@ type Replies = Vec<(Node, Message)>;
 #[derive(Debug)]
 enum Event {
     Tick(Node),
-    Message { from: Node, to: Node, life: u64, message: Message },
-    Synced { member: usize, life: u64 },
-    Reach { meta: usize, life: u64, batch: Batch, tag: Tag, replies: Replies },
-    Answer { meta: usize, life: u64, replies: Replies },
+    Message {
+        from: Node,
+        to: Node,
+        life: u64,
+        message: Message,
+    },
+    Synced {
+        member: usize,
+        life: u64,
+    },
+    Reach {
+        meta: usize,
+        life: u64,
+        batch: Batch,
+        tag: Tag,
+        replies: Replies,
+    },
+    Answer {
+        meta: usize,
+        life: u64,
+        replies: Replies,
+    },
     Fault,
+    /// What comes of one that was.
+    Follows(Fault),
     Check,
 }
 
@@ -138,6 +163,8 @@ pub struct World {
     pub acknowledged: BTreeMap<SessionId, BTreeMap<u64, Request>>,
     pub ended: BTreeSet<SessionId>,
     pub lost: BTreeSet<MemberId>,
+    /// Whether all copies of something may be lost in it.
+    careless: bool,
     now: u64,
     rng: StdRng,
     planted: Option<Planted>,
@@ -165,6 +192,11 @@ pub struct Counts {
     pub lost_disks: usize,
     pub removed: usize,
     pub seated: usize,
+    /// Segments that nobody has any more, and those of which less is left than recovery had sealed.
+    pub given_up: usize,
+    pub shortened: usize,
+    /// Requests that were acknowledged and that no journal has any more.
+    pub forgotten: usize,
 }
 
 impl World {
@@ -187,6 +219,7 @@ impl World {
             acknowledged: BTreeMap::new(),
             ended: BTreeSet::new(),
             lost: BTreeSet::new(),
+            careless: seed.is_multiple_of(2),
             now: 0,
             rng,
             planted,
@@ -283,9 +316,15 @@ impl World {
                 self.at(delay, Event::Fault);
             }
             Event::Fault => {}
+            Event::Follows(fault) => self.go_wrong(fault),
             Event::Check => {
                 let found = promise::holds(self);
                 self.violations.extend(found);
+                self.take_out_what_was_given_up();
+                // Of all disks the one that costs most, now and then.
+                if let Some(at) = promise::alone(self).filter(|_| self.careless && self.now < FAULTY) {
+                    self.go_wrong(Fault::Burn(at));
+                }
                 self.at(SECOND, Event::Check);
             }
         }
@@ -340,9 +379,15 @@ impl World {
         if self.is_away(meta) {
             return;
         }
+        let before = match tag {
+            Tag::GivenUp(segment) => promise::gives_up(self, segment),
+            Tag::SessionEnded(id, applied) => promise::forgets(self, id, applied),
+            _ => None,
+        };
         if !batch.commit(&mut self.rows) {
             return;
         }
+        self.violations.extend(before);
         if self.tell {
             println!("{:>12} meta {meta} commits {tag:?}, then {replies:?}", self.now);
         }
@@ -352,13 +397,17 @@ impl World {
             Tag::SessionEnded(id, applied) => {
                 self.ended.insert(id);
                 self.counts.recovered += 1;
-                let last = self.acknowledged.get(&id).and_then(|all| all.last_key_value());
-                if let Some((number, request)) = last.filter(|(number, _)| **number > applied) {
+                let forgotten = self.acknowledged.get_mut(&id).map(|all| all.split_off(&(applied + 1)));
+                let forgotten = forgotten.unwrap_or_default();
+                if let Some((number, request)) = forgotten.first_key_value().filter(|_| !self.careless) {
                     let what =
                         format!("{id:?} ended with {applied}, but {number} was acknowledged: {request:?}");
                     self.violations.push(what);
                 }
+                self.counts.forgotten += forgotten.len();
             }
+            Tag::GivenUp(_) => self.counts.given_up += 1,
+            Tag::Shortened => self.counts.shortened += 1,
         }
         if !self.rng.random_bool(0.03) {
             let delay = self.delay();
@@ -372,12 +421,22 @@ impl World {
         self.counts.removed += 1;
         let at = usize::from(id.0[0]);
         if self.members[at].disk.id == id {
-            // A fence of what it never had may have come late: that is nothing.
+            // All that it has is given up by that. A fence of what it never had may have come late: that is nothing. Nor is a copy that was of no use any more, and is
+            // there again since its drop was not synced when the member died.
             let offers = self.members[at].log.offers();
-            if let Some(offer) = offers.iter().find(|offer| offer.end > 0) {
-                self.violations.push(format!("{id:?} is removed, and has {offer:?}"));
-            }
+            let had = offers.iter().filter(|offer| offer.end > 0);
+            let lost: Vec<_> = had.filter_map(|offer| promise::drops(self, id, offer.segment)).collect();
+            self.violations.extend(lost.into_iter().map(|what| format!("removed: {what}")));
             self.replace_disk(at);
+        }
+    }
+
+    /// Sooner or later a disk that was given up is taken out, and a new one put in. Till then it speaks.
+    fn take_out_what_was_given_up(&mut self) {
+        for at in 0..MEMBERS {
+            if promise::is_given_up(&self.rows, self.members[at].disk.id) && self.rng.random_bool(0.1) {
+                self.replace_disk(at);
+            }
         }
     }
 
@@ -430,8 +489,34 @@ impl World {
                     self.replace_disk(at);
                 }
             }
+            Fault::Burn(at) => {
+                let id = self.members[at].disk.id;
+                if self.careless && self.wish != Some(id) {
+                    self.lost.insert(id);
+                    self.counts.lost_disks += 1;
+                    self.replace_disk(at);
+                }
+            }
+            Fault::HalfWay(at, client, long) => {
+                let long = 15 * SECOND + long;
+                self.go_wrong(Fault::Isolate(Node::Member(at), long));
+                self.go_wrong(Fault::StoreAway(long));
+                let delay = self.rng.random_range(100 * MILLISECOND..1_200 * MILLISECOND);
+                self.at(delay, Event::Follows(Fault::Crash(Node::Client(client))));
+            }
+            Fault::Mistake(at, long) => {
+                let id = self.members[at].disk.id;
+                if self.careless && self.wish != Some(id) {
+                    self.lost.insert(id);
+                    let condition = self.conditions.get_mut(&Node::Member(at)).expect("every node has one");
+                    condition.isolated_until = now + long;
+                }
+            }
             Fault::Drain(at) => {
                 let id = self.members[at].disk.id;
+                if self.lost.contains(&id) {
+                    return;
+                }
                 let Some(Value::Group(group)) = self.rows.get(&Key::Group) else { return };
                 if self.wish.is_none()
                     && group.view.active().len() > 3

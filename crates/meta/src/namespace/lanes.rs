@@ -87,6 +87,22 @@ impl Namespace {
         })
     }
 
+    /// Notes how long sealed segments are of which less is left than was sealed. Those that are as short, open or stored are left as they are.
+    ///
+    /// # Errors
+    /// [`MetaError`].
+    pub fn shorten_segments(&self, ends: &[(SegmentId, u64)]) -> Result<(), MetaError> {
+        self.change(SubvolumeId::FIRST, Urgency::Reclaim, &[], |txn| {
+            for (id, len) in ends {
+                let sealed = unstored(txn, *id).filter(|row| row.state == SegmentState::Sealed);
+                if let Some(row) = sealed.filter(|row| row.len > *len) {
+                    txn.put_segment(*id, Some(SegmentRow { len: *len, ..row }));
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Says that an object is in the store, with these segments. Returns those that it counts for: others are stored already, or gone. Where it counts for none, it is
     /// garbage.
     ///

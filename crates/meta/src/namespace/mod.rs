@@ -4,7 +4,9 @@ mod checkpoint;
 mod coherence;
 mod data;
 mod lanes;
+mod map;
 mod names;
+mod policies;
 mod prefetch;
 mod read;
 mod relocate;
@@ -31,7 +33,9 @@ use forebay_format::{
     record::Changes,
     row::{AppliedRow, CountersRow, DirectoryRow, InodeRow, Layout, Row, SegmentRow, SubvolumeRow},
 };
-use forebay_types::{Coherence, Epoch, FileKind, Generation, Ino, SegmentId, Sequence, SubvolumeId};
+use forebay_types::{
+    Coherence, Epoch, FileKind, Generation, Ino, PolicyId, SegmentId, Sequence, SubvolumeId,
+};
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::{Weighter, sync::Cache};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -41,6 +45,7 @@ pub use checkpoint::Checkpoint;
 pub use data::{ExtentSource, NewExtent, Piece, PieceSource, Pieces};
 pub use lanes::StoredPlace;
 pub use names::{DirEntry, Removed};
+pub use policies::PolicyFiles;
 pub use relocate::{Moved, PlannedRow, Relocation};
 pub use rename::RenameMode;
 pub use snapshots::Snapshot;
@@ -150,6 +155,29 @@ impl Namespace {
         gid: u32,
         mode: u16,
     ) -> Result<(), MetaError> {
+        Self::format_with(engine, clock, (uid, gid, mode), None)
+    }
+
+    /// The same, and inodes are counted. Only for volumes without a journal, which have a checkpoint of whatever has changed: the count is none of what a record has.
+    ///
+    /// # Errors
+    /// As [`Namespace::format`].
+    pub fn format_counted(
+        engine: &dyn Engine,
+        clock: &dyn Clock,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+    ) -> Result<(), MetaError> {
+        Self::format_with(engine, clock, (uid, gid, mode), Some(1))
+    }
+
+    fn format_with(
+        engine: &dyn Engine,
+        clock: &dyn Clock,
+        (uid, gid, mode): (u32, u32, u16),
+        inodes: Option<u64>,
+    ) -> Result<(), MetaError> {
         let now = clock.now();
         let root = InodeRow {
             kind: FileKind::Directory,
@@ -168,11 +196,12 @@ impl Namespace {
             has_xattrs: false,
             has_cuts: false,
             coherence: Coherence::Coherent,
+            policy: PolicyId::NONE,
             layout: Layout::Empty,
         };
         let directory = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };
         let subvolume = SubvolumeRow { generation: Generation::FIRST, origin: None, snapshots: Vec::new() };
-        let counters = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 };
+        let counters = CountersRow { inodes, ..CountersRow::FIRST };
         let (first, one) = (SubvolumeId::FIRST, Generation::FIRST);
         let put = |key: Vec<u8>, value: Vec<u8>| (key, Some(value));
         let rows = [
@@ -216,7 +245,7 @@ impl Namespace {
         let rows = Rows::new(engine);
         let mut owner = Owner {
             epoch,
-            counters: CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 },
+            counters: CountersRow::FIRST,
             counters_changed: false,
             subvolumes: FxHashMap::default(),
             segments: Segments::default(),
@@ -369,10 +398,12 @@ impl Namespace {
             subvolumes,
             stale,
             listed,
+            more,
         } = finished;
         if changes.rows.iter().any(|(key, _)| *key == Key::Counters.encode()) {
             owner.counters_changed = false;
         }
+        owner.counters.inodes = owner.counters.inodes.map(|inodes| inodes.saturating_add_signed(more));
         for (id, row) in segments {
             match row {
                 Some(row) => owner.segments.insert(id, row),
@@ -463,6 +494,12 @@ impl Namespace {
     #[must_use]
     pub fn next_run(&self) -> u64 {
         self.turn.lock().counters.run
+    }
+
+    /// How many inodes there are, those without a name among them; `None` where they are not counted.
+    #[must_use]
+    pub fn inodes(&self) -> Option<u64> {
+        self.turn.lock().counters.inodes
     }
 
     /// The numbers of segments that are known.

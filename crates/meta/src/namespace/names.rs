@@ -125,7 +125,7 @@ impl Namespace {
             None => self.new_ino(txn.owner, txn.subvolume, parent),
         };
         let now = txn.now;
-        let coherence = txn.inode(parent)?.row.coherence;
+        let InodeRow { coherence, policy, .. } = txn.inode(parent)?.row;
         let row = InodeRow {
             kind: new.kind,
             mode: new.mode,
@@ -143,6 +143,7 @@ impl Namespace {
             has_xattrs: !new.xattrs.is_empty(),
             has_cuts: false,
             coherence,
+            policy,
             layout: if new.target.is_empty() { Layout::Empty } else { Layout::Inline },
         };
         let empty = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };

@@ -224,7 +224,7 @@ impl Snapshot {
     pub fn map(&self, ino: Ino, from: u64, len: u64) -> Result<Pieces, MetaError> {
         let _turn = self.ns.lock();
         let inode = self.ns.read_inode(&self.lineage, ino)?;
-        self.ns.map_inode(&self.lineage, &inode, from, len, false)
+        self.ns.map_inode(&self.lineage, &inode, (from, len), usize::MAX, false)
     }
 
     /// The value of an extended attribute, if it had it.

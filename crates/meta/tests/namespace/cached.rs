@@ -9,7 +9,10 @@ use std::{
 use forebay_meta::{MemoryEngine, MetaError, RenameMode};
 use forebay_types::{FileKind, Ino, SubvolumeId};
 
-use crate::{name_ops::new_inode, world::World};
+use crate::{
+    name_ops::new_inode,
+    world::{BLOCK, World},
+};
 
 const V: SubvolumeId = SubvolumeId::FIRST;
 const ROOT: Ino = Ino::ROOT;
@@ -172,4 +175,32 @@ fn siblings_read_together_are_as_they_are_now() {
     // Changing one that came from an older generation leaves that as it was.
     world.ns.set_attr(V, entries[9].ino, &mode).unwrap();
     assert_eq!(world.ns.inode(V, entries[9].ino).unwrap().row.mode, 0o600);
+}
+
+#[test]
+fn a_map_in_parts_reads_no_more_rows_than_a_part_has() {
+    let world = stored(1);
+    let ino = world.find(b"00000").unwrap();
+    let stream = world.ns.new_segment();
+    let offsets: Vec<u64> = (0..64).map(|number| number * 2 * u64::from(BLOCK)).collect();
+    world.put(ino, stream, &offsets, 4);
+    world.store();
+    let all = world.ns.map(V, ino, 0, u64::MAX).unwrap();
+    assert_eq!(all.len(), 2 * offsets.len() - 1, "holes between them");
+    for cached in [false, true] {
+        let (mut at, mut parts) = (0, Vec::new());
+        while at < all.len() {
+            if !cached {
+                world.ns.empty_caches();
+            }
+            let mut part = None;
+            let reads = world.reads(|| part = world.ns.map_up_to(V, ino, all[at].offset, u64::MAX, 5).ok());
+            let part = part.unwrap();
+            assert!(part.len() == 5 || at + part.len() == all.len());
+            assert!(reads < 16, "{reads}");
+            at += part.len();
+            parts.extend(part);
+        }
+        assert_eq!(parts, all.to_vec());
+    }
 }

@@ -20,7 +20,7 @@ impl Passthrough {
                 self.table.lock().withhold(ino);
                 Route::Elsewhere
             }
-            (false, true) if self.is_on() && !self.has_none() && self.volume.is_assembled(ino) => {
+            (false, true) if self.rounds.is_on() && !self.has_none() && self.volume.is_assembled(ino) => {
                 // Held from now on, so that it is there when the open comes.
                 let sent = self.table.lock().send(ino).is_some_and(|file| self.hold(ino, file));
                 if sent { Route::Elsewhere } else { Route::Cached }
@@ -44,7 +44,7 @@ impl Passthrough {
         if file.direct.is_empty() && self.hold(ino, file) {
             file.through += 1;
             file.idle = false;
-            self.opens.fetch_add(1, Ordering::Relaxed);
+            self.rounds.count();
             let passthrough = file.held.as_ref().map(|held| held.backing.id());
             return Some(Opened { fh, flags: OpenFlags::NONE, passthrough });
         }
@@ -62,7 +62,7 @@ impl Passthrough {
             // While there is an open, all others must be served by the same file.
             return file.through > 0 || held.lease.is_current();
         }
-        let Some(connection) = self.connection.get().filter(|_| self.is_on()) else { return false };
+        let Some(connection) = self.connection.get().filter(|_| self.rounds.is_on()) else { return false };
         let Some(lease) = self.volume.lease_assembled(ino) else { return false };
         match connection.files.register(lease.plain()) {
             Ok(backing) => {

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use forebay_format::row::{DirectoryRow, InodeRow, Layout};
 use forebay_meta::{DirEntry, Inode, MetaError, NewInode, Removed, RenameMode, SetAttr, SetXattr};
-use forebay_types::{FileKind, Ino, Timespec};
+use forebay_types::{Coherence, FileKind, Ino, PolicyId, Timespec};
 use forebay_vfs::{By, Files, ReadPiece, ReadPieces, Space, VfsError, Whence, Write, WriteAt};
 use parking_lot::{Condvar, Mutex};
 use smallvec::smallvec;
@@ -72,6 +72,8 @@ pub struct Elsewhere {
     pub lifetime: Mutex<Duration>,
     /// What stays as it is without a lease.
     pub sealed: Mutex<Option<Ino>>,
+    /// Whose files are to be on no disk.
+    pub off_disk: Mutex<Option<PolicyId>>,
     /// Before something is made.
     pub making: Gate,
     /// After bytes were looked at, before they are answered.
@@ -91,6 +93,7 @@ impl Elsewhere {
             state: Mutex::new(state),
             lifetime: Mutex::new(Duration::from_secs(3600)),
             sealed: Mutex::default(),
+            off_disk: Mutex::default(),
             making: Gate::default(),
             reading: Gate::default(),
             finding: Gate::default(),
@@ -125,6 +128,16 @@ impl Elsewhere {
         self.state.lock().inodes.get_mut(&ino).unwrap().mode = mode;
     }
 
+    /// Its contents are final from now on.
+    pub fn seal_file(&self, ino: Ino) {
+        self.state.lock().inodes.get_mut(&ino).unwrap().coherence = Coherence::Sealed;
+    }
+
+    /// It goes by a policy from now on.
+    pub fn set_policy(&self, ino: Ino, policy: PolicyId) {
+        self.state.lock().inodes.get_mut(&ino).unwrap().policy = policy;
+    }
+
     pub fn bytes(&self, ino: Ino) -> Vec<u8> {
         self.state.lock().bytes.get(&ino).cloned().unwrap_or_default()
     }
@@ -152,7 +165,8 @@ fn row(kind: FileKind, mode: u16, parent: Ino, secs: i64) -> InodeRow {
         parent,
         has_xattrs: false,
         has_cuts: false,
-        coherence: forebay_types::Coherence::Coherent,
+        coherence: Coherence::Coherent,
+        policy: PolicyId::NONE,
         layout: Layout::Empty,
     }
 }
@@ -282,6 +296,10 @@ impl Files for Elsewhere {
     fn purge(&self, _: Ino) {}
 
     fn seal(&self, _: Ino) {}
+
+    fn may_keep(&self, inode: &Inode) -> bool {
+        *self.off_disk.lock() != Some(inode.row.policy)
+    }
 
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces> {
         let bytes = self.bytes(ino);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod elsewhere;
+mod handed_over;
 mod keeping;
 #[path = "../kernel/mapping.rs"]
 #[allow(dead_code)]
@@ -21,6 +22,7 @@ use forebay_fuse::{MountOptions, SessionError, SessionOptions, mount, unmount};
 use forebay_mount::{Stats, VolumeFs};
 use forebay_types::Ino;
 use forebay_vfs::{AtimeMode, Files, KernelCaches, LockKeeper, Told, Vfs, VfsOptions};
+use forebay_volume::SealedFiles;
 
 use elsewhere::Elsewhere;
 
@@ -41,12 +43,20 @@ struct Mounted {
     files: Arc<Elsewhere>,
     caches: Arc<dyn KernelCaches>,
     stats: Arc<Stats>,
+    fs: Arc<VolumeFs>,
     dir: tempfile::TempDir,
+    /// Where plain files are of those that the kernel reads by itself.
+    _plain: tempfile::TempDir,
     server: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
 impl Mounted {
     fn new() -> Mounted {
+        Mounted::handing_over(0)
+    }
+
+    /// One that has the kernel read sealed files by itself, which take up to `size` bytes; 0: none.
+    fn handing_over(size: u64) -> Mounted {
         let files = Elsewhere::new();
         let dir = tempfile::tempdir().unwrap();
         let options = VfsOptions { atime: AtimeMode::Off, locks: LockKeeper::Vfs, ..VfsOptions::default() };
@@ -54,16 +64,31 @@ impl Mounted {
         let session = mount(dir.path(), &MountOptions::default()).unwrap();
         let stats = Arc::new(Stats::default());
         let serve = SessionOptions { observer: Some(stats.clone()), ..SessionOptions::default() };
-        let fs = Arc::new(VolumeFs::new(vfs, None));
+        let (fs, plain) = (VolumeFs::new(vfs, None), tempfile::tempdir().unwrap());
+        let sealed = (size > 0).then(|| {
+            let files = Arc::clone(&files) as Arc<dyn Files>;
+            SealedFiles::start(files, plain.path(), (size, 4096)).unwrap()
+        });
+        let fs = Arc::new(match sealed {
+            Some(sealed) => fs.with_sealed(sealed),
+            None => fs,
+        });
         let caches = fs.tell_recalls_by(session.notifier()).unwrap().unwrap();
-        let server = std::thread::spawn(move || session.run(fs, &serve).map(drop));
+        fs.connect(session.backing_files(), session.notifier());
+        let served = Arc::clone(&fs);
+        let server = std::thread::spawn(move || session.run(served, &serve).map(drop));
         // Answered once the mount has begun, or failed if it does not.
         rustix::fs::statfs(dir.path()).unwrap();
-        Mounted { files, caches, stats, dir, server: Some(server) }
+        Mounted { files, caches, stats, fs, dir, _plain: plain, server: Some(server) }
     }
 
     fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Opens that the kernel was given a plain file for.
+    fn through(&self) -> u64 {
+        self.fs.passthrough().unwrap().opens
     }
 
     fn requests(&self, op: &str) -> u64 {

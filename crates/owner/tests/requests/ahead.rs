@@ -1,8 +1,8 @@
 //! What clients have done by themselves: what is refused of it, and whom that concerns.
 
 use forebay_cluster::Lease;
-use forebay_meta::{RenameMode, SetAttr, SetXattr};
-use forebay_protocol::{Answer, Failure, Operation, Step};
+use forebay_meta::{RenameMode, SetAttr, SetXattr, WriteAttr};
+use forebay_protocol::{Answer, Commit, Contents, Failure, FileCommit, ObjectCommit, Operation, Push, Step};
 use forebay_types::{Ino, Timespec};
 
 use super::{
@@ -88,6 +88,33 @@ fn what_depends_on_a_refused_step_is_refused_and_nothing_else() {
     // What was to be made in a directory that was not made.
     let in_it = vec![made(Ino::ROOT, "b", ino(2)), made(ino(2), "in it", ino(3)), unlink("other")];
     assert_eq!(tell(&client, in_it), Answer::Ahead(vec![(0, Failure::Exists), (1, Failure::Exists)]));
+    server.stop().unwrap();
+}
+
+/// What is made, opened and removed before the owner hears of any of it is its client's to change like any other file.
+#[test]
+fn what_was_made_and_lost_its_name_in_one_request_may_be_changed_while_it_is_open() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    take(&client, &[Ino::ROOT]);
+    let run = run(&client);
+    let (open, closed) = (Ino::in_run(run, 0), Ino::in_run(run, 1));
+    let removed = |name: &str, open: Vec<Ino>| step(Operation::Unlink(Ino::ROOT, name.into(), open));
+    let steps = vec![
+        made(Ino::ROOT, "open", open),
+        made(Ino::ROOT, "closed", closed),
+        removed("open", vec![open]),
+        removed("closed", vec![]),
+    ];
+    let told = client.ask_for(Operation::Ahead(steps), Lease::Write).get().unwrap();
+    assert_eq!(told.answer, Answer::Ahead(Vec::new()));
+    assert_eq!(told.grants.iter().map(|grant| grant.ino).collect::<Vec<_>>(), [open]);
+    let cut = SetAttr { size: Some(1000), ..SetAttr::default() };
+    let steps = vec![step(Operation::SetAttr(open, cut)), step(chmod(open, 0o600))];
+    assert_eq!(tell(&client, steps), Answer::Ahead(Vec::new()));
+    let row = client.inode(Operation::Inode(open)).row;
+    assert_eq!((row.nlink, row.size, row.mode), (0, 1000, 0o600));
     server.stop().unwrap();
 }
 
@@ -180,4 +207,107 @@ fn a_request_that_an_owner_cannot_finish_is_the_next_ones() {
     later.owner.reclaim(client.session, &leases).unwrap();
     assert_eq!(later.submit(request).answer(), Answer::Ahead(Vec::new()));
     later.stop().unwrap();
+}
+
+fn commit(bytes: &[(Ino, &[u8])]) -> Commit {
+    let file = |(ino, bytes): &(Ino, &[u8])| FileCommit {
+        ino: *ino,
+        inline: Some(bytes.to_vec()),
+        extents: Vec::new(),
+        size: bytes.len() as u64,
+        attr: WriteAttr::default(),
+        mtime: TIME,
+    };
+    Commit { objects: Vec::new(), files: bytes.iter().map(file).collect() }
+}
+
+fn committed(bytes: &[(Ino, &[u8])]) -> Step {
+    step(Operation::Commit(Box::new(commit(bytes))))
+}
+
+fn contents(client: &Client<'_>, ino: Ino) -> Option<Contents> {
+    client.inode(Operation::Inode(ino)).contents
+}
+
+#[test]
+fn a_file_is_made_and_gets_its_bytes_in_one_request() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let old = client.inode(make("old")).ino;
+    let run = run(&client);
+    let ino = |at| Ino::in_run(run, at);
+    take(&client, &[Ino::ROOT, old]);
+    let steps = vec![
+        made(Ino::ROOT, "a", ino(0)),
+        committed(&[(ino(0), b"first"), (old, b"written")]),
+        step(chmod(ino(0), 0o600)),
+        made(Ino::ROOT, "b", ino(1)),
+        committed(&[(ino(1), b"b")]),
+        // What it made before it has the lease on, too.
+        committed(&[(ino(0), b"second")]),
+    ];
+    assert_eq!(tell(&client, steps), Answer::Ahead(Vec::new()));
+    let told = client.inode(Operation::Inode(ino(0)));
+    assert_eq!((told.row.size, told.row.mode, told.row.mtime), (6, 0o600, TIME));
+    assert_eq!(told.contents, Some(Contents::Inline(b"second".to_vec())));
+    assert_eq!(contents(&client, old), Some(Contents::Inline(b"written".to_vec())));
+    assert_eq!(contents(&client, ino(1)), Some(Contents::Inline(b"b".to_vec())));
+    // In the next request it goes by the lease that came along.
+    assert_eq!(tell(&client, vec![committed(&[(ino(1), b"later")])]), Answer::Ahead(Vec::new()));
+    assert_eq!(contents(&client, ino(1)), Some(Contents::Inline(b"later".to_vec())));
+    // One that has lost its name since is gone, and takes nothing along.
+    let steps = vec![
+        made(Ino::ROOT, "short", ino(2)),
+        unlink("short"),
+        committed(&[(ino(2), b"gone"), (ino(1), b"last")]),
+    ];
+    let told = tell(&client, steps);
+    assert!(
+        matches!(&told, Answer::AheadGone(failed, gone) if failed.is_empty() && *gone == [ino(2)]),
+        "{told:?}"
+    );
+    assert_eq!(contents(&client, ino(1)), Some(Contents::Inline(b"last".to_vec())));
+    server.stop().unwrap();
+}
+
+#[test]
+fn nothing_is_refused_for_the_sake_of_a_commit() {
+    let world = World::new();
+    let server = world.owner();
+    let (client, other) = (server.begin(1), server.begin(2));
+    let theirs = other.inode(make("theirs")).ino;
+    let own = client.inode(make("own")).ino;
+    take(&other, &[theirs]);
+    let run = run(&client);
+    let ino = |at| Ino::in_run(run, at);
+    take(&client, &[Ino::ROOT, own]);
+    let object = ObjectCommit {
+        object: forebay_format::row::ObjectRef {
+            epoch: forebay_types::Epoch(1),
+            id: forebay_types::ObjectId(1),
+        },
+        segments: Vec::new(),
+    };
+    let with_object = Commit { objects: vec![object], ..commit(&[(own, b"x")]) };
+    let steps = vec![
+        made(Ino::ROOT, "a", ino(0)),
+        // Another session has the lease, and is not asked for it.
+        committed(&[(theirs, b"stolen"), (own, b"stolen")]),
+        step(Operation::Commit(Box::new(with_object))),
+        made(Ino::ROOT, "own", ino(1)),
+        // Its file was not made.
+        committed(&[(ino(1), b"no")]),
+        committed(&[(ino(0), b"a")]),
+        made(Ino::ROOT, "b", ino(2)),
+    ];
+    let failed =
+        vec![(1, Failure::NotPermitted), (2, Failure::Invalid), (3, Failure::Exists), (4, Failure::Exists)];
+    assert_eq!(tell(&client, steps), Answer::Ahead(failed));
+    assert_eq!(contents(&client, ino(0)), Some(Contents::Inline(b"a".to_vec())));
+    assert_eq!(contents(&client, own), None);
+    assert_eq!(client.inode(lookup("b")).ino, ino(2));
+    let recalled = |push: &Push| matches!(push, Push::Recall { ino, .. } if *ino == theirs);
+    assert!(!server.told(other.session).iter().any(recalled), "for a commit that cannot go along");
+    server.stop().unwrap();
 }

@@ -11,7 +11,7 @@ use forebay_protocol::{
 };
 use forebay_types::{Epoch, Ino, ObjectId, SegmentId, Timespec};
 
-use super::world::{Client, Server, World, lookup, make};
+use super::world::{Client, Server, World, lookup, make, make_directory};
 
 const BLOCK: u64 = 4 << 20;
 
@@ -139,6 +139,31 @@ fn only_numbers_of_the_session_are_taken_and_once() {
     assert_eq!(committed, Answer::Committed(vec![Ino(1 << 30)]), "what is gone is said");
     assert_eq!(client.ask(commit(vec![put], Vec::new())).answer(), refused, "used already");
     assert_eq!(client.ask(Operation::Numbers(1 << 20, 0)).answer(), refused, "so many at once");
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_session_that_gives_numbers_back_gets_others() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let given = numbers(&client, 4096);
+    for _ in 1..16 {
+        numbers(&client, 4096);
+    }
+    let refused = Answer::Failed(Failure::Invalid);
+    assert_eq!(client.ask(Operation::Numbers(1, 1)).answer(), refused, "it has as many as it may have");
+    // Nothing came of these two.
+    let back = || commit(vec![object(&given, 0, 0), object(&given, 7, 0)], vec![]);
+    assert_eq!(client.ask(back()).answer(), Answer::Committed(vec![]));
+    assert_eq!(client.ask(back()).answer(), refused, "they are the session's no more");
+    let mixed = commit(vec![object(&given, 1, 0), object(&given, 2, 9)], vec![]);
+    assert_eq!(client.ask(mixed).answer(), refused);
+    let named = commit(vec![object(&given, 7, 500)], vec![]);
+    assert_eq!(client.ask(named).answer(), refused, "nor will anything come of them");
+    numbers(&client, 2);
+    let expected = [0, 7].map(|at| object(&given, at, 0).object);
+    assert_eq!(garbage(&world, &server, &[&client]), expected, "what may be there is deleted");
     server.stop().unwrap();
 }
 
@@ -342,4 +367,41 @@ fn bytes_that_are_shared_count_twice_against_the_limit() {
     client.inode(share(300, 600));
     assert!(server.owner.status().used < before);
     server.stop().unwrap();
+}
+
+fn inodes(client: &Client<'_>) -> u64 {
+    match client.ask(Operation::Space).answer() {
+        Answer::Space(SpaceAnswer { inodes, .. }) => inodes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn inodes_are_counted_also_by_the_next_owner() {
+    for world in World::both() {
+        let server = world.owner();
+        let client = server.begin(1);
+        assert_eq!(inodes(&client), 1, "the root");
+        let made: Vec<Ino> = ["a", "b", "c"].map(|name| client.inode(make(name)).ino).to_vec();
+        let directory = client.inode(make_directory("d")).ino;
+        assert_eq!(client.ask(make("a")).answer(), Answer::Failed(Failure::Exists));
+        let link = Operation::Link(made[1], directory, b"another".to_vec());
+        assert!(client.ask(link).answer().inode().is_some());
+        assert_eq!(inodes(&client), 5, "a name more is no inode more");
+        let gone = |client: &Client<'_>, name: &str| {
+            client.ask(Operation::Unlink(Ino::ROOT, name.as_bytes().to_vec(), Vec::new())).answer()
+        };
+        assert!(!matches!(gone(&client, "a"), Answer::Failed(_)));
+        assert!(!matches!(gone(&client, "b"), Answer::Failed(_)));
+        tidied(&server, &client);
+        assert_eq!(inodes(&client), 4, "one of them has another name");
+        let later = world.owner();
+        later.owner.reclaim(client.session, &[]).unwrap();
+        let client = later.client(client.session, client.next());
+        assert_eq!(inodes(&client), 4);
+        assert!(!matches!(gone(&client, "c"), Answer::Failed(_)));
+        tidied(&later, &client);
+        assert_eq!(inodes(&client), 3);
+        later.stop().unwrap();
+    }
 }

@@ -37,7 +37,8 @@ struct State {
     many: u64,
     /// Reads that failed.
     failed: u64,
-    /// So many of the next reads fail, of one row or many.
+    /// So many of the next reads, of one row or many, do not fail, and then so many do.
+    pass_next: u64,
     fail_next: u64,
 }
 
@@ -86,6 +87,12 @@ impl HeldEngine {
         self.state.lock().fail_next = reads;
     }
 
+    /// The next reads do not fail, one after them does.
+    pub fn fail_after(&self, reads: u64) {
+        let mut state = self.state.lock();
+        (state.pass_next, state.fail_next) = (reads, 1);
+    }
+
     /// How many reads have failed.
     pub fn failed_reads(&self) -> u64 {
         self.state.lock().failed
@@ -108,6 +115,10 @@ impl HeldEngine {
 impl State {
     fn take_failure(&mut self) -> Result<(), EngineError> {
         if self.fail_next == 0 {
+            return Ok(());
+        }
+        if self.pass_next > 0 {
+            self.pass_next -= 1;
             return Ok(());
         }
         (self.fail_next, self.failed) = (self.fail_next - 1, self.failed + 1);

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use forebay_cluster::{Lease, SessionId};
-use forebay_protocol::{Answer, Failure, Operation, Push, Refusal};
-use forebay_types::Ino;
+use forebay_meta::NewInode;
+use forebay_protocol::{Answer, Failure, Operation, Push, Refusal, Rights};
+use forebay_types::{FileKind, Ino};
 
 use super::held::Mode;
-use super::world::{Server, World, lookup, make, until};
+use super::world::{Server, World, lookup, make, new_file, until};
 
 fn recalls(server: &Server, session: SessionId) -> Vec<Push> {
     server.pushes.lock().iter().filter(|push| push.0 == session).map(|push| push.1).collect()
@@ -190,4 +191,37 @@ fn a_row_that_cannot_be_read_for_a_moment_is_changed_under_nobodys_lease() {
         assert!(removed.answer().inode().is_some());
         next.stop().unwrap();
     }
+}
+
+/// So is what a session may not: nobody loses a lease for it.
+#[test]
+fn what_a_session_may_not_takes_nobodys_lease_where_that_cannot_be_read_for_a_moment() {
+    let (mut put_off, directory) = (0, || NewInode { kind: FileKind::Directory, mode: 0o755, ..new_file() });
+    for passing in 0..12 {
+        let world = World::new();
+        let server = world.owner();
+        let reader = server.begin(1);
+        let made = |parent, name: &str, new| {
+            reader.inode(Operation::Make(parent, name.as_bytes().to_vec(), new)).ino
+        };
+        let (own, other) = (made(Ino::ROOT, "own", directory()), made(Ino::ROOT, "other", directory()));
+        let deep = made(other, "deep", directory());
+        let file = made(deep, "file", new_file());
+        let limited = server.begin_with(2, Rights { root: own, ..Rights::ALL });
+        server.stop().unwrap();
+        // One that has nothing in memory.
+        let next = world.owner();
+        next.owner.reclaim(reader.session, &[(file, Lease::Read), (deep, Lease::Read)]).unwrap();
+        next.owner.reclaim(limited.session, &[]).unwrap();
+        let before = world.engine.failed_reads();
+        world.engine.fail_after(passing);
+        let unlink = Operation::Unlink(deep, b"file".to_vec(), Vec::new());
+        let answer = next.client(limited.session, 1).ask(unlink).answer();
+        assert_eq!(answer, Answer::Failed(Failure::Stale), "{passing}");
+        assert_eq!(recalls(&next, reader.session), [], "the read after {passing} failed");
+        put_off += world.engine.failed_reads() - before;
+        world.engine.fail_next(0);
+        next.stop().unwrap();
+    }
+    assert!(put_off > 3, "the engine has failed {put_off} reads");
 }

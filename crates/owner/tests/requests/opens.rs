@@ -37,8 +37,21 @@ fn opened_and_unlinked(server: &Server, opener: &Client<'_>, other: &Client<'_>,
         server.told(opener.session).contains(&Push::Recall { ino, keep: None, stamp: kept.stamp })
     });
     server.owner.returned(opener.session, ino, kept.stamp, None, open);
-    assert_eq!(gone.answer().inode().unwrap().row.nlink, 0);
+    let gone = gone.answer();
+    assert_eq!(gone.inode().unwrap().row.nlink, 0);
+    assert_eq!(gone.leaves_orphan(), open, "{gone:?}");
     ino
+}
+
+fn rename_over(from: &str, to: &str, open: &[Ino]) -> Operation {
+    Operation::Rename {
+        from: Ino::ROOT,
+        name: from.as_bytes().to_vec(),
+        to: Ino::ROOT,
+        new_name: to.as_bytes().to_vec(),
+        mode: forebay_meta::RenameMode::Replace,
+        open: open.to_vec(),
+    }
 }
 
 #[test]
@@ -49,9 +62,8 @@ fn what_another_session_has_open_lives_until_it_is_released() {
         let ino = opened_and_unlinked(&server, &opener, &other, true);
         server.owner.tidy().unwrap();
         assert!(!is_gone(&opener, ino));
-        assert_eq!(opener.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
-        server.owner.tidy().unwrap();
-        assert!(is_gone(&opener, ino));
+        assert_eq!(opener.ask(Operation::Release(vec![ino])).answer(), Answer::Committed(vec![ino]));
+        assert!(is_gone(&opener, ino), "at once");
         let ino = opened_and_unlinked(&server, &opener, &other, false);
         assert!(is_gone(&other, ino), "at once");
         server.stop().unwrap();
@@ -66,25 +78,9 @@ fn what_the_session_itself_has_open_lives_too() {
     let (ino, new) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
     client.inode(unlink("a", &[ino]));
     assert!(!is_gone(&client, ino));
-    let over = Operation::Rename {
-        from: Ino::ROOT,
-        name: b"b".to_vec(),
-        to: Ino::ROOT,
-        new_name: b"c".to_vec(),
-        mode: forebay_meta::RenameMode::Replace,
-        open: vec![],
-    };
-    assert!(matches!(client.ask(over).answer(), Answer::Renamed(_, None)));
+    assert!(matches!(client.ask(rename_over("b", "c", &[])).answer(), Answer::Renamed(_, None)));
     let third = client.inode(make("d")).ino;
-    let over = Operation::Rename {
-        from: Ino::ROOT,
-        name: b"c".to_vec(),
-        to: Ino::ROOT,
-        new_name: b"d".to_vec(),
-        mode: forebay_meta::RenameMode::Replace,
-        open: vec![third],
-    };
-    let Answer::Renamed(moved, Some(replaced)) = client.ask(over).answer() else {
+    let Answer::Renamed(moved, Some(replaced)) = client.ask(rename_over("c", "d", &[third])).answer() else {
         panic!("nothing replaced")
     };
     assert_eq!((moved.ino, replaced.ino), (new, third));
@@ -96,10 +92,88 @@ fn what_the_session_itself_has_open_lives_too() {
     server.owner.tidy().unwrap();
     let all = [ino, third, nameless, directory];
     assert!(all.iter().all(|ino| server.owner.is_open(*ino) && !is_gone(&client, *ino)));
-    assert_eq!(client.ask(Operation::Release(all.to_vec())).answer(), Answer::Done);
-    server.owner.tidy().unwrap();
+    assert_eq!(client.ask(Operation::Release(all.to_vec())).answer(), Answer::Committed(all.to_vec()));
     assert!(all.iter().all(|ino| is_gone(&client, *ino)));
     server.stop().unwrap();
+}
+
+/// Who removes it is told, and so may have to say what it has kept back of it.
+#[test]
+fn a_removal_says_whether_others_have_the_inode_open() {
+    let world = World::new();
+    let server = world.owner();
+    let (remover, other) = (server.begin(1), server.begin(2));
+    for (at, moves) in [(0, false), (1, true)] {
+        for (open, elsewhere) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (name, new) = (format!("a{at}{open}{elsewhere}"), format!("b{at}{open}{elsewhere}"));
+            let ino = remover.inode(make(&name)).ino;
+            remover.inode(make(&new));
+            if elsewhere {
+                assert_eq!(other.ask(Operation::Hold(vec![ino])).answer(), Answer::Committed(vec![]));
+            }
+            let said: &[Ino] = if open { &[ino] } else { &[] };
+            let removal = if moves { rename_over(&new, &name, said) } else { unlink(&name, said) };
+            let request = remover.request(removal, None);
+            let answer = server.submit(request.clone()).answer();
+            assert_eq!(answer.leaves_orphan(), elsewhere, "{answer:?}");
+            assert_eq!(server.submit(request).answer(), answer, "asked again, it says the same");
+            // The last one to have it is told that it is gone.
+            let gone = |gone: bool| if gone { Answer::Committed(vec![ino]) } else { Answer::Done };
+            if open {
+                assert_eq!(remover.ask(Operation::Release(vec![ino])).answer(), gone(!elsewhere));
+            }
+            if elsewhere {
+                assert_eq!(other.ask(Operation::Release(vec![ino])).answer(), gone(true));
+            }
+            assert!(is_gone(&other, ino));
+        }
+    }
+    // What has a name is not gone.
+    let ino = remover.inode(make("named")).ino;
+    assert_eq!(remover.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
+    server.stop().unwrap();
+}
+
+/// Who has come to have it open by a lease alone, or is about to, is in no row.
+#[test]
+fn what_others_have_a_lease_on_is_not_gone_with_a_release() {
+    let world = World::new();
+    let server = world.owner();
+    let (remover, other) = (server.begin(1), server.begin(2));
+    for waits in [false, true] {
+        let ino = remover.inode(make("a")).ino;
+        let granted = remover.ask_for(Operation::Inode(ino), Lease::Write).get().unwrap().grants;
+        assert!(!remover.ask(unlink("a", &[ino])).answer().leaves_orphan());
+        let asked = other.ask_for(Operation::Inode(ino), Lease::Read);
+        if !waits {
+            server.owner.returned(remover.session, ino, granted[0].stamp, None, true);
+            assert_eq!(asked.get().unwrap().grants.len(), 1);
+        }
+        assert_eq!(remover.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
+        assert!(!waits || !is_gone(&remover, ino), "who waits for it gets it");
+    }
+    server.stop().unwrap();
+}
+
+/// Sessions that have yet to say what they have may have it open.
+#[test]
+fn a_removal_after_a_takeover_takes_an_inode_for_open() {
+    let world = World::new();
+    let server = world.owner();
+    let (remover, other) = (server.begin(1), server.begin(2));
+    let ino = remover.inode(make("a")).ino;
+    for ino in [Ino::ROOT, ino] {
+        drop(remover.ask_for(Operation::Inode(ino), Lease::Write).get().unwrap());
+    }
+    let later = world.owner();
+    let leases = [(Ino::ROOT, Lease::Write), (ino, Lease::Write)];
+    assert_eq!(later.owner.reclaim(remover.session, &leases).unwrap().1.len(), 2);
+    let remover = later.client(remover.session, remover.next());
+    assert!(remover.ask(unlink("a", &[])).answer().leaves_orphan());
+    later.owner.reclaim(other.session, &[]).unwrap();
+    later.owner.tidy().unwrap();
+    assert!(is_gone(&remover, ino));
+    later.stop().unwrap();
 }
 
 #[test]
@@ -179,7 +253,7 @@ fn what_a_session_holds_lives_without_a_lease() {
         let holder = later.client(holder.session, holder.next());
         later.owner.tidy().unwrap();
         assert!(!is_gone(&holder, ino));
-        assert_eq!(holder.ask(Operation::Release(vec![ino])).answer(), Answer::Done);
+        assert_eq!(holder.ask(Operation::Release(vec![ino])).answer(), Answer::Committed(vec![ino]));
         later.owner.tidy().unwrap();
         assert!(is_gone(&holder, ino));
         assert_eq!(holder.ask(Operation::Hold(vec![ino])).answer(), Answer::Committed(vec![ino]));

@@ -62,7 +62,7 @@ impl World {
 
     fn over(rows: Arc<dyn forebay_engine::Engine>, dir: Option<tempfile::TempDir>) -> World {
         let engine = HeldEngine::over(rows);
-        Namespace::format(engine.as_ref(), &ManualClock::default(), 0, 0, 0o755).unwrap();
+        Namespace::format_counted(engine.as_ref(), &ManualClock::default(), 0, 0, 0o755).unwrap();
         World { engine, ticks: Arc::default(), servers: AtomicU64::new(1), _dir: dir }
     }
 

@@ -63,6 +63,32 @@ pub struct Peek {
     pub len: u32,
 }
 
+/// Bytes of an object are to be in the member's cache, at most 8 MiB: somebody will want them. None of them are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Warm {
+    /// Which object.
+    pub object: ObjectRef,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many.
+    pub len: u32,
+    /// By which piece the member was chosen: the segment, and an offset in it.
+    pub segment: SegmentId,
+    /// That offset.
+    pub at: u64,
+}
+
+/// What became of a [`Warm`], in bytes of whole chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Warmed {
+    /// They were there.
+    pub cached: u64,
+    /// They came, from the store or from another member.
+    pub fetched: u64,
+    /// Bytes of these that did not stay: the cache's disk is full or failing, or is needed for others.
+    pub lost: u64,
+}
+
 /// What came of these bytes was not what was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Distrust {
@@ -77,5 +103,7 @@ pub struct Distrust {
 record!(Fetch { object, offset, len, segment, at, walk, waits });
 record!(Peek { object, offset, len });
 record!(Distrust { object, offset, len });
+record!(Warm { object, offset, len, segment, at });
+record!(Warmed { cached, fetched, lost });
 choice!(Walk { 1 => Sequential, 2 => Nearby, 3 => Random });
 choice!(Fetched { 1 => Here { width, epoch }, 2 => Length(len), 3 => Coming });

@@ -198,6 +198,8 @@ pub enum GroupRequest {
     Drain(String, String),
     /// A member that has drained leaves for good.
     Remove(String, String),
+    /// The disk of a member that is not in the view is lost for good: what it alone had is given up.
+    GiveUp(String, String),
     /// Forgets one without members, which no volume is read through.
     Delete(String),
     /// A volume is read through this group, or through none.
@@ -225,6 +227,15 @@ pub struct GroupMember {
     pub numbers: MemberNumbers,
 }
 
+/// A member that is not in the view, and may come back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LostMember {
+    /// Who.
+    pub id: MemberId,
+    /// The machine that it was on; empty where that is not known.
+    pub node: String,
+}
+
 /// A group, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupInfo {
@@ -238,8 +249,10 @@ pub struct GroupInfo {
     pub copies: u8,
     /// Who is in it.
     pub members: Vec<GroupMember>,
-    /// Who was counted out, or left, and may come back.
-    pub lost: Vec<MemberId>,
+    /// Who was counted out, or left, and may come back; and on which machine it was, where that is known.
+    pub lost: Vec<LostMember>,
+    /// Who was given up.
+    pub given_up: Vec<MemberId>,
     /// Volumes that are read through it.
     pub volumes: Vec<GroupVolume>,
 }
@@ -280,7 +293,8 @@ record!(ViewOf { volume, token, known });
 record!(GroupView { name, id, view, writes });
 record!(GroupVolume { name, class });
 record!(GroupMember { id, member, drained, acknowledged, dirty, numbers });
-record!(GroupInfo { name, id, epoch, copies, members, lost, volumes });
+record!(LostMember { id, node });
+record!(GroupInfo { name, id, epoch, copies, members, lost, given_up, volumes });
 choice!(MemberState { 1 => Active, 2 => Draining });
 choice!(Joined { 1 => In(view), 2 => Acts(address), 3 => Never(why) });
 choice!(Renewed { 1 => Stays(epoch, view), 2 => Out });
@@ -296,6 +310,7 @@ choice!(GroupRequest {
     9 => Assign(volume, group),
     10 => OfVolume(volume),
     11 => SetClass(volume, class),
+    12 => GiveUp(name, member),
 });
 choice!(WriteClass { 1 => Object, 2 => Replica(copies) });
-lists!(GroupInfo, GroupMember, GroupVolume, (MemberId, u64));
+lists!(GroupInfo, GroupMember, GroupVolume, LostMember, (MemberId, u64), (MemberId, String),);

@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use forebay_env::FileLock;
 use forebay_group::{GroupId, MemberId};
-use rustix::fs::{FlockOperation, flock};
 
 const MARKER: &str = "forebay-proxy";
 const MARKER_NEW: &str = "forebay-proxy.new";
@@ -109,7 +109,7 @@ pub struct Directory {
     pub path: PathBuf,
     /// Whose it is.
     pub member: MemberId,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl Directory {
@@ -171,16 +171,13 @@ fn refuse_foreign(dir: &Path) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-fn lock(dir: &Path) -> Result<File, DirectoryError> {
+fn lock(dir: &Path) -> Result<FileLock, DirectoryError> {
     let path = dir.join(LOCK);
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(io_error("open", &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(DirectoryError::InUse { dir: dir.to_owned() }),
-        Err(errno) => Err(DirectoryError::Io { action: "lock", path, source: errno.into() }),
-    }
+    let lock = FileLock::take(file).map_err(io_error("lock", &path))?;
+    lock.ok_or_else(|| DirectoryError::InUse { dir: dir.to_owned() })
 }
 
 fn check_marker(dir: &Path, bytes: &[u8], group: GroupId, identity: u64) -> Result<MemberId, DirectoryError> {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::{log::Log, membership::now, reads::Reads, writeback::Counted};
+use forebay_protocol::PolicySums;
+
+use crate::{log::Log, membership::now, reads::Reads, volumes, writeback};
 
 fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value: u64) {
     // Writing to a string does not fail.
@@ -13,10 +15,17 @@ fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value
 }
 
 /// All metrics.
-pub(super) fn text(reads: &Reads, log: &Log, writes: Counted, group: &str) -> String {
+pub(super) fn text(
+    reads: &Reads,
+    log: &Log,
+    (writes, stored, policies): &(writeback::Counted, volumes::Counted, PolicySums),
+    group: &str,
+) -> String {
     let mut text = String::new();
     of_reads(&mut text, reads, group);
-    of_log(&mut text, log, writes, group);
+    of_log(&mut text, log, *writes, group);
+    of_volumes(&mut text, stored, group);
+    of_policies(&mut text, policies, group);
     text
 }
 
@@ -28,7 +37,38 @@ fn gauge(text: &mut String, group: &str, name: &str, help: &str, value: u64) {
     one(text, group, name, "gauge", help, value);
 }
 
-fn of_log(text: &mut String, log: &Log, writes: Counted, group: &str) {
+fn of_policies(text: &mut String, sums: &PolicySums, group: &str) {
+    let _ = writeln!(
+        text,
+        "# HELP forebay_proxy_policy_bytes What policies want in this member's cache, and what became of it.\n# TYPE forebay_proxy_policy_bytes gauge"
+    );
+    let states = [
+        ("wanted", sums.wanted),
+        ("kept", sums.kept),
+        ("no_room", sums.no_room),
+        ("failed", sums.failed),
+        ("dropped", sums.dropped),
+    ];
+    for (state, value) in states {
+        let _ = writeln!(text, "forebay_proxy_policy_bytes{{group=\"{group}\",state=\"{state}\"}} {value}");
+    }
+}
+
+fn of_volumes(text: &mut String, stored: &volumes::Counted, group: &str) {
+    let mut counted = |name: &str, help: &str, value: u64| counter(text, group, name, help, value);
+    counted("puts_total", "Objects that were put into stores.", stored.puts);
+    counted("put_bytes_total", "Their bytes.", stored.put_bytes);
+    counted(
+        "puts_not_taken_total",
+        "Segments in them that others had stored, or taken, before.",
+        stored.not_taken,
+    );
+    counted("copies_dropped_total", "Copies that were given up as owners said.", stored.dropped);
+    counted("segments_recovered_total", "Segments that were fenced for their owner.", stored.fenced);
+    counted("segments_repaired_total", "Segments that were copied to other members.", stored.repaired);
+}
+
+fn of_log(text: &mut String, log: &Log, writes: writeback::Counted, group: &str) {
     let (status, counts) = (log.status(), log.counts());
     let failed = u64::from(log.failure().is_some());
     counter(text, group, "appends_total", "Appends that were taken in.", counts.appends);
@@ -104,6 +144,8 @@ fn of_reads(text: &mut String, reads: &Reads, group: &str) {
     counter(text, group, "fetched_bytes_total", "Bytes that came from stores.", stats.fetched_bytes);
     gauge(text, group, "cache_bytes", "Bytes of the cache that are used.", stats.used_bytes);
     gauge(text, group, "cache_capacity_bytes", "Bytes of the cache.", stats.capacity_bytes);
+    gauge(text, group, "pinned_bytes", "Bytes of it that stay whatever is read.", stats.pinned_bytes);
+    gauge(text, group, "pinned_limit_bytes", "Bytes that may.", stats.pinned_max_bytes);
     gauge(text, group, "wide_pieces", "Pieces that are asked for on several members.", reads.wide_pieces());
     gauge(text, group, "guests", "Connections of those who read.", reads.door.guests() as u64);
     gauge(text, group, "acts", "Whether it is in its group.", u64::from(acts));

@@ -1,6 +1,8 @@
 //! One proxy, from its start to its end.
 
+mod around;
 mod directory;
+mod here;
 mod metrics;
 mod options;
 mod own;
@@ -23,10 +25,14 @@ pub(crate) use directory::io_error;
 pub use directory::{Directory, DirectoryError};
 pub use options::ProxyOptions;
 
+use around::Around;
+
 use crate::{
     log::{Log, OpenError},
     membership::{Meta, MetaError, Place},
     reads::{self, Before, Counts, Door, HITS, MISSES, Objects, ObjectsError, Reads},
+    sweep::{self, Servers, Sweeper},
+    volumes::{Pace, Volumes},
     writeback::{self, Vouching, WriteBack},
 };
 
@@ -73,6 +79,8 @@ pub struct Proxy {
     log: Arc<Log>,
     reads: Arc<Reads>,
     writes: Arc<WriteBack>,
+    volumes: Arc<Volumes>,
+    sweeper: Sweeper,
     network: Option<Server>,
     runtime: Option<Runtime>,
     looking: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
@@ -115,13 +123,19 @@ impl Proxy {
         let network = {
             let _within = runtime.enter();
             let config = ServerConfig::new(options.security.clone());
-            Server::bind(&options.listen, config, Arc::clone(&gate) as _)?
+            let addresses = here::with_socket(&options.listen, directory.member);
+            Server::bind(&addresses, config, Arc::clone(&gate) as _)?
         };
         let advertised = options::advertised(options, network.addresses())?;
         let counts = Arc::new(Counts::default());
         let own = own::Own::new(Arc::clone(&objects), Arc::clone(&counts), Arc::clone(&log));
         let (ids, member) = ((group, directory.member), options::member(options, advertised.clone()));
         let place = Arc::new(Place::start(ids, member, options.terms, meta.clone(), Arc::new(own))?);
+        let servers = (meta.clone(), options.meta.as_slice(), &options.security);
+        let asks = Servers::new((directory.member, &options.group), servers.clone(), Arc::clone(&place));
+        let sweeper = Sweeper::start(ids, Box::new(asks), Arc::clone(&objects), sweep::Pace::default())?;
+        let around = Around::new(ids, servers, &options.store, Arc::clone(&place), Arc::clone(&objects));
+        let volumes = Volumes::start(ids, Arc::clone(&log), Arc::new(around), Pace::default())?;
         let vouching: Arc<dyn Vouching> = Arc::new(vouches::Vouches::new(meta));
         let name = format!("the proxy at {advertised}");
         let before = Before::new(group, options.security.clone(), name);
@@ -138,6 +152,8 @@ impl Proxy {
             log,
             reads,
             writes,
+            volumes: Arc::new(volumes),
+            sweeper,
             network: Some(network),
             runtime: Some(runtime),
             looking,
@@ -181,12 +197,18 @@ impl Proxy {
     #[must_use]
     pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
         let (reads, writes) = (Arc::clone(&self.reads), Arc::clone(&self.writes));
-        let (log, group) = (Arc::clone(&self.log), self.group.clone());
-        Arc::new(move || metrics::text(&reads, &log, writes.counted(), &group))
+        let (log, volumes, group) = (Arc::clone(&self.log), Arc::clone(&self.volumes), self.group.clone());
+        let swept = self.sweeper.counted();
+        Arc::new(move || {
+            let counted = (writes.counted(), volumes.counted(), swept.sums());
+            metrics::text(&reads, &log, &counted, &group)
+        })
     }
 
     /// Leaves the group, so that nobody asks here any more, and ends.
     pub fn stop(mut self) {
+        self.sweeper.stop();
+        self.volumes.stop();
         self.place.stop(true);
         self.end_looking();
         if let (Some(network), Some(runtime)) = (self.network.take(), &self.runtime) {
@@ -208,6 +230,8 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.network.take());
+        self.sweeper.stop();
+        self.volumes.stop();
         self.place.stop(false);
         self.end_looking();
         if let Some(runtime) = self.runtime.take() {

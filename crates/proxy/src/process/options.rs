@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use forebay_group::{GroupTerms, Incarnation, Member, MemberState, placement::WEIGHT_MAX};
+use forebay_group::{
+    GroupTerms, Incarnation, Member, MemberState,
+    placement::{WEIGHT_MAX, ZONE_MAX},
+};
 use forebay_object::StoreOptions;
 use forebay_protocol::{
     Kind,
@@ -58,6 +61,12 @@ pub(super) fn check(options: &ProxyOptions) -> Result<(), ProxyError> {
     }
     if let Some(weight) = options.weight.filter(|weight| !(1..=WEIGHT_MAX).contains(weight)) {
         return told(format!("{weight} is no weight: a member's share is from 1 to {WEIGHT_MAX}"));
+    }
+    // As the metadata servers take it: said before anything is made.
+    let is_none =
+        |zone: &&String| !(1..=ZONE_MAX).contains(&zone.len()) || zone.chars().any(char::is_control);
+    if let Some(zone) = options.zone.as_ref().filter(is_none) {
+        return told(format!("{zone:?} is no zone: a name of 1 to {ZONE_MAX} bytes"));
     }
     let tcp = options.listen.iter().find(|address| matches!(address, Address::Tcp { .. }));
     match (&options.security, tcp) {

@@ -19,7 +19,7 @@ use forebay_group::{PieceKey, ViewEpoch};
 use forebay_object::{ErrorKind, ObjectError};
 use forebay_protocol::{
     Kind, Message, Refusal,
-    group::{Distrust, Fetch, Fetched, Peek, Walk},
+    group::{Distrust, Fetch, Fetched, Peek, Walk, Warm, Warmed},
 };
 use forebay_rpc::{
     Handler, Handling, Peer,
@@ -32,6 +32,7 @@ use crate::membership::{Place, now};
 
 pub(crate) use counts::Counts;
 pub(crate) use door::Door;
+pub(crate) use numbers::VolumeNumber;
 pub(crate) use store::Objects;
 pub use store::ObjectsError;
 
@@ -41,6 +42,8 @@ use door::Guest;
 const FETCH_MAX: u32 = 8 << 20;
 /// Fetches that wait for stores at a time; more are refused, and those who ask go to the store themselves.
 pub(crate) const MISSES: usize = 256;
+/// Of what is only to be here soon so many at a time, so that readers find turns; more wait.
+const WARMING: usize = 32;
 /// Reads from the disk at a time.
 pub(crate) const HITS: usize = 128;
 /// How long a fetch that does not wait is answered late for: the store may be near.
@@ -56,6 +59,7 @@ pub(crate) struct Reads {
     heats: heats::Heats,
     before: before::Before,
     misses: Arc<Semaphore>,
+    warming: Arc<Semaphore>,
 }
 
 type Answer = Result<(Vec<u8>, Bytes), WireRefusal>;
@@ -68,8 +72,8 @@ impl Reads {
         counts: Arc<Counts>,
         before: before::Before,
     ) -> Reads {
-        let misses = Arc::new(Semaphore::new(MISSES));
-        Reads { objects, place, door, counts, heats: heats::Heats::default(), before, misses }
+        let (misses, warming) = (Arc::new(Semaphore::new(MISSES)), Arc::new(Semaphore::new(WARMING)));
+        Reads { objects, place, door, counts, heats: heats::Heats::default(), before, misses, warming }
     }
 
     async fn answer(self: Arc<Self>, kind: Kind, peer: Arc<Peer>, body: Bytes) -> Answer {
@@ -81,6 +85,10 @@ impl Reads {
             Kind::Peek => {
                 let guest = self.door.guest(&peer)?;
                 self.peek(&guest, decode(&body)?).await
+            }
+            Kind::Warm => {
+                let guest = self.door.guest(&peer)?;
+                self.warm(&guest, decode(&body)?).await
             }
             Kind::Distrust => {
                 let wrong: Distrust = decode(&body)?;
@@ -172,6 +180,40 @@ impl Reads {
         let bytes = self.objects.read(key, fetch.offset, u64::from(fetch.len), fetch.walk)?;
         self.counts.missed(bytes.len());
         Ok(Brought::Bytes(bytes))
+    }
+
+    /// Has bytes here that somebody will want, from the member that had them before or from the store. Who gives up on it leaves it going on.
+    async fn warm(self: Arc<Self>, guest: &Arc<Guest>, warm: Warm) -> Answer {
+        let key = Reads::key(guest, warm.object)?;
+        if warm.len == 0 || warm.len > FETCH_MAX || warm.offset.checked_add(u64::from(warm.len)).is_none() {
+            return Err(WireRefusal::new(Code::MALFORMED, format!("{} bytes are to be here", warm.len)));
+        }
+        let closed = |error: tokio::sync::AcquireError| WireRefusal::new(Code::FAILED, error.to_string());
+        let warming = Arc::clone(&self.warming).acquire_owned().await.map_err(closed)?;
+        let turn = (warming, Arc::clone(&self.misses).acquire_owned().await.map_err(closed)?);
+        let (reads, guest) = (Arc::clone(&self), Arc::clone(guest));
+        let bringing = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            reads.bring_near(&guest, key, &warm)
+        });
+        match bringing.await.map_err(failed)? {
+            Ok(warmed) => Ok((warmed.encode(), Bytes::new())),
+            Err(error) => Err(self.explain(key, &error)),
+        }
+    }
+
+    fn bring_near(&self, guest: &Guest, key: ObjectKey, warm: &Warm) -> Result<Warmed, ObjectError> {
+        let Warm { object, offset, len, segment, at } = *warm;
+        let object_len = self.objects.length(key)?;
+        let end = offset.saturating_add(u64::from(len)).min(object_len);
+        let missing = self.objects.missing(key, object_len, offset..end);
+        if missing > 0 {
+            let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Sequential, waits: true };
+            self.before.bring(&self.objects, &self.place, guest, (key, object_len), &fetch, &self.counts);
+        }
+        let forebay_cache::Warmed { cached, fetched, lost } =
+            self.objects.warm(key, object_len, offset..end)?;
+        Ok(Warmed { cached: (cached + fetched).saturating_sub(missing), fetched: missing, lost })
     }
 
     fn explain(&self, key: ObjectKey, error: &ObjectError) -> WireRefusal {

@@ -1,9 +1,9 @@
 //! The stores of volumes, behind one cache.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use forebay_cache::{CacheError, CacheOptions, DiskCache, Fetch, Hint, ObjectKey, ReadError};
+use forebay_cache::{CacheError, CacheOptions, DiskCache, Fetch, Hint, ObjectKey, Pinned, ReadError, Warmed};
 use forebay_format::row::ObjectRef;
 use forebay_object::{
     Backend, ErrorKind, ObjectError, ObjectStore, Operation, Patience, StoreOptions, StoreUrl,
@@ -147,14 +147,55 @@ impl Objects {
         let object_len = self.length(key)?;
         let start = offset.min(object_len);
         let len = len.min(object_len - start);
-        self.cache.read(key, object_len, start, len, hint(walk)).map_err(|error| match error {
-            ReadError::Fetch(error) => error,
-            other => {
-                let (_, object) = VolumeNumber::of(&key);
-                let (url, name) = (StoreUrl::File("/".into()), object_key(object));
-                ObjectError::new(ErrorKind::Other, Operation::GetRange, &url, &name, other.to_string())
-            }
-        })
+        self.cache.read(key, object_len, start, len, hint(walk)).map_err(|error| of_store(key, error))
+    }
+
+    /// Bytes of the chunks of a range that are not here.
+    pub(crate) fn missing(&self, key: ObjectKey, object_len: u64, range: Range<u64>) -> u64 {
+        self.cache.missing(key, object_len, range)
+    }
+
+    /// Has those chunks of a range stay that are here ([`DiskCache::pin`]).
+    pub(crate) fn pin(&self, key: ObjectKey, object_len: u64, range: Range<u64>, mark: u8) -> Pinned {
+        self.cache.pin(key, object_len, range, mark)
+    }
+
+    /// The same, with what is missing fetched ([`DiskCache::pin_fetched`]).
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn pin_fetched(
+        &self,
+        key: ObjectKey,
+        object_len: u64,
+        range: Range<u64>,
+        mark: u8,
+    ) -> Result<Pinned, ObjectError> {
+        let pinned = self.cache.pin_fetched(key, object_len, range, mark);
+        pinned.map_err(|error| of_store(key, error))
+    }
+
+    /// Lets others leave than those that were pinned with this mark. Says how many bytes that are.
+    pub(crate) fn unpin_others(&self, mark: u8) -> u64 {
+        self.cache.unpin_others(mark)
+    }
+
+    /// Drops the chunks of a range. Says how many bytes were here.
+    pub(crate) fn expel(&self, key: ObjectKey, range: Range<u64>) -> u64 {
+        self.cache.expel(key, range)
+    }
+
+    /// Has a range here, and waits for that.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) fn warm(
+        &self,
+        key: ObjectKey,
+        object_len: u64,
+        range: Range<u64>,
+    ) -> Result<Warmed, ObjectError> {
+        self.cache.warm(key, object_len, range).map_err(|error| of_store(key, error))
     }
 
     /// The length of an object, which the store is asked for once.
@@ -203,6 +244,18 @@ impl Objects {
 
     pub(crate) fn stats(&self) -> forebay_cache::CacheStats {
         self.cache.stats()
+    }
+}
+
+/// What a cache that could not fetch says, as the store would.
+fn of_store(key: ObjectKey, error: ReadError<ObjectError>) -> ObjectError {
+    match error {
+        ReadError::Fetch(error) => error,
+        other => {
+            let (_, object) = VolumeNumber::of(&key);
+            let (url, name) = (StoreUrl::File("/".into()), object_key(object));
+            ObjectError::new(ErrorKind::Other, Operation::GetRange, &url, &name, other.to_string())
+        }
     }
 }
 

@@ -27,8 +27,10 @@ impl Session {
                     return;
                 }
                 // What makes room is first.
-                let clean = desk.clean.front().map(|(segment, place)| Next::Clean(*segment, *place));
-                let next = clean.or_else(|| desk.copies.front().copied().map(Next::Copy));
+                let clean =
+                    desk.clean.first_key_value().map(|(segment, place)| Next::Clean(*segment, *place));
+                let next =
+                    clean.or_else(|| desk.copies.first_key_value().map(|(_, copying)| Next::Copy(*copying)));
                 if next.is_none() {
                     self.changed.wait_for(&mut desk, self.shared.pace.look_every);
                 }
@@ -40,11 +42,15 @@ impl Session {
                         self.shared.around.keep(&self.info, segment, &place, &bytes);
                     }
                     self.obey(segment, Verdict::Clean);
-                    self.desk.lock().clean.pop_front();
+                    self.desk.lock().clean.remove(&segment);
                 }
                 Some(Next::Copy(copying)) => {
                     self.copy(&copying);
-                    self.desk.lock().copies.pop_front();
+                    let mut desk = self.desk.lock();
+                    // It may have been asked for in a later epoch meanwhile.
+                    if desk.copies.get(&copying.segment) == Some(&copying) {
+                        desk.copies.remove(&copying.segment);
+                    }
                 }
                 None => {}
             }

@@ -7,6 +7,7 @@
 //! before it has joined its group for the first time.
 
 mod copying;
+mod deleted;
 mod ears;
 mod numbers;
 mod object;
@@ -60,6 +61,12 @@ pub trait Surroundings: Send + Sync {
     /// # Errors
     /// The server's refusal; [`Refusal::Unavailable`] where none answers.
     fn volume(&self, volume: VolumeId) -> Result<VolumeInfo, Refusal>;
+
+    /// Whether it is on record that a volume was deleted: then nobody ever needs anything of it. That nobody knows of it is no record. Blocks.
+    ///
+    /// # Errors
+    /// The server's refusal; [`Refusal::Unavailable`] where none answers.
+    fn was_deleted(&self, volume: VolumeId) -> Result<bool, Refusal>;
 
     /// A way to the owners of volumes, for one session.
     ///
@@ -281,6 +288,7 @@ fn look(shared: &Arc<Shared>, state: &Mutex<State>, acting: &Acting) {
                 state.said.remove(&volume);
                 state.sessions.insert(volume, Kept { session, idle: None });
             }
+            Err(_) if shared.drops_if_deleted(volume) => {}
             Err(why) => {
                 let mut state = state.lock();
                 if state.said.get(&volume) != Some(&why) {

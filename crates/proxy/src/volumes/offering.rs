@@ -1,7 +1,7 @@
 //! Offering what is here, doing what the owner says of it, and answering what it asks for.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::Ordering::Relaxed,
     time::Instant,
 };
@@ -12,6 +12,7 @@ use forebay_protocol::{
     Answer, BytesBack, FencedCopies, FencedCopy, Judged, OfferCopies, Operation, SEGMENTS_MAX, SegmentPlace,
 };
 use forebay_types::{Epoch, Ino, SegmentId};
+use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -52,9 +53,9 @@ pub(super) struct Desk {
     pub(super) busy: BTreeSet<SegmentId>,
     /// The owner has these in a later epoch: nothing is put before that is here, too.
     pub(super) late: BTreeMap<SegmentId, Epoch>,
-    pub(super) copies: VecDeque<Copying>,
+    pub(super) copies: BTreeMap<SegmentId, Copying>,
     /// What is clean: it is cached, and given up then.
-    pub(super) clean: VecDeque<(SegmentId, SegmentPlace)>,
+    pub(super) clean: BTreeMap<SegmentId, SegmentPlace>,
     /// Nothing is put before.
     pub(super) rest_until: Option<Instant>,
     /// Puts that failed in a row.
@@ -79,9 +80,7 @@ impl Desk {
         }
         if let Some((to, epoch)) = judged.copy_to {
             let copying = Copying { segment: judged.segment, to, epoch };
-            if !self.copies.contains(&copying) {
-                self.copies.push_back(copying);
-            }
+            self.copies.insert(judged.segment, copying);
         }
     }
 
@@ -134,9 +133,11 @@ impl Session {
             Answer::Failed(failure) => return Err(ClientError::Failed(failure)),
             other => return Err(ClientError::Unexpected(format!("{other:?} to an offer"))),
         };
+        let offered: FxHashMap<SegmentId, &Offer> =
+            offers.iter().map(|offer| (offer.segment, offer)).collect();
         for one in &judged {
             // What was not offered is not judged.
-            if let Some(offer) = offers.iter().find(|offer| offer.segment == one.segment) {
+            if let Some(offer) = offered.get(&one.segment) {
                 self.act(one, offer);
             }
         }
@@ -151,9 +152,7 @@ impl Session {
             && !offer.damaged
         {
             let mut desk = self.desk.lock();
-            if !desk.clean.iter().any(|(queued, _)| *queued == segment) {
-                desk.clean.push_back((segment, place));
-            }
+            desk.clean.insert(segment, place);
             desk.told.insert(segment, *offer);
             return;
         }

@@ -14,6 +14,7 @@ use forebay_group::NotTaken;
 use forebay_object::{Backend, ErrorKind};
 use forebay_protocol::{Answer, Operation, SEGMENTS_MAX, StoreSegments, StoredSegment};
 use forebay_types::Ino;
+use rustc_hash::FxHashSet;
 
 use super::{
     Pace,
@@ -75,7 +76,7 @@ impl Desk {
             self.busy.remove(&due.segment);
             self.asks_again(due.segment);
         }
-        let segments: Vec<_> = taken.iter().map(|due| due.segment).collect();
+        let segments: FxHashSet<_> = taken.iter().map(|due| due.segment).collect();
         self.due.retain(|(_, segment), _| !segments.contains(segment));
     }
 }

@@ -133,11 +133,15 @@ impl Session {
         };
         // When everything is offered next.
         let (mut all_at, mut view) = (Instant::now(), ViewEpoch(0));
-        let mut said = None;
+        let (mut said, mut looked) = (None, Instant::now());
         while let Some((asked, greeted)) = self.next_heard() {
             if let Err(error) = self.is_with_this_volume() {
                 self.say(&mut said, &error);
                 all_at = Instant::now();
+                if looked.elapsed() >= self.shared.pace.offer_every {
+                    looked = Instant::now();
+                    self.ends_if_deleted();
+                }
                 continue;
             }
             self.answer(&runtime, &asked);
@@ -157,6 +161,13 @@ impl Session {
                     all_at = now;
                 }
             }
+        }
+    }
+
+    /// Nothing is put or offered any more of a volume that was deleted.
+    fn ends_if_deleted(&self) {
+        if self.shared.drops_if_deleted(self.volume) {
+            self.stop();
         }
     }
 

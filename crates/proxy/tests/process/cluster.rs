@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_cluster::Terms;
-use forebay_group::{GroupId, GroupTerms};
+use forebay_group::{GroupId, GroupTerms, MemberId};
 use forebay_object::StoreOptions;
 use forebay_protocol::{
     Kind, Message, Refusal, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest,
@@ -16,10 +16,10 @@ use forebay_protocol::{
 use forebay_proxy::{Proxy, ProxyError, ProxyOptions};
 use forebay_rpc::{Address, Security, connection::CallError, wire::Code};
 use forebay_server::{MetaServer, ServerOptions, Ticking};
-use forebay_types::{Compression, Timespec, VolumeId};
+use forebay_types::{Compression, SegmentId, Timespec, VolumeId};
 use tempfile::TempDir;
 
-use crate::writers::Caller;
+use crate::{session::Session, writers::Caller};
 
 /// How long anything may take before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -54,6 +54,7 @@ pub struct Cluster {
     pub volume: VolumeId,
     pub dir: TempDir,
     asks: Caller,
+    session: Option<Session>,
 }
 
 impl Cluster {
@@ -92,11 +93,13 @@ impl Cluster {
             volume: VolumeId([0; 16]),
             dir,
             asks,
+            session: None,
         };
         let made: Vec<VolumeInfo> = cluster.ask(Kind::Volumes, &VolumeRequest::Create(wanted));
         cluster.volume = made[0].id;
         cluster.group = cluster.groups(&GroupRequest::Create("g".to_owned(), 2)).unwrap()[0].id;
         cluster.groups(&GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+        cluster.session = Some(Session::begin(&cluster.meta, cluster.token(false)));
         cluster
     }
 
@@ -119,6 +122,16 @@ impl Cluster {
     /// What the group shows of its one member, once that is so.
     pub fn member(&self, what: &str, so: impl Fn(&GroupMember) -> bool) -> GroupMember {
         until(what, || self.members().pop().filter(&so))
+    }
+
+    /// Opens segments for this member alone.
+    pub fn open(&self, member: MemberId, count: u32) -> Vec<SegmentId> {
+        self.session.as_ref().unwrap().open(self.group, member, count)
+    }
+
+    /// Opens segments for the group's one member.
+    pub fn opened(&self, count: u32) -> Vec<SegmentId> {
+        self.open(self.member("it has joined", |_| true).id, count)
     }
 
     pub fn token(&self, read_only: bool) -> String {

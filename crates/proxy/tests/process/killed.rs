@@ -75,14 +75,14 @@ fn append_until(
     cluster: &Cluster,
     (dead, address): (&AtomicBool, &Address),
     secret: &str,
-    writer: u64,
+    (segment, seed): (SegmentId, u64),
     from: u64,
 ) -> u64 {
     let caller = cluster.caller(address, secret);
     let mut end = from;
     while !dead.load(Ordering::SeqCst) {
-        let piece = bytes(writer + end / PIECE, PIECE as usize);
-        let Ok(taken) = caller.appends(&[(SegmentId(writer), end, piece)], 2000) else { break };
+        let piece = bytes(seed + end / PIECE, PIECE as usize);
+        let Ok(taken) = caller.appends(&[(segment, end, piece)], 2000) else { break };
         match taken.parts[0] {
             SegmentAnswer::Synced { end: now } => {
                 assert_eq!(now, end + PIECE);
@@ -103,8 +103,12 @@ fn what_a_process_acknowledged_outlives_it() {
     let secret = cluster.token(false);
     let mut ends = [0_u64; WRITERS as usize];
     let mut before = 0;
+    let mut segments = Vec::new();
     for _life in 0..3 {
         let (mut child, address) = spawn(&cluster, "a");
+        if segments.is_empty() {
+            segments = cluster.opened(WRITERS as u32);
+        }
         let second = start(&cluster.meta, &cluster.directory("a")).unwrap_err().to_string();
         assert!(second.contains("is in use by another proxy"), "{second}");
         let dead = AtomicBool::new(false);
@@ -113,7 +117,8 @@ fn what_a_process_acknowledged_outlives_it() {
                 .map(|writer| {
                     let (told, cluster, secret, from) =
                         ((&dead, &address), &cluster, &secret, ends[writer as usize]);
-                    scope.spawn(move || append_until(cluster, told, secret, writer, from))
+                    let segment = segments[writer as usize];
+                    scope.spawn(move || append_until(cluster, told, secret, (segment, writer), from))
                 })
                 .collect();
             let goes_on = |member: &forebay_protocol::group::GroupMember| member.numbers.dirty_bytes > before;
@@ -127,7 +132,7 @@ fn what_a_process_acknowledged_outlives_it() {
         let again = cluster.try_proxy("a").unwrap();
         let caller = cluster.caller(&again.addresses()[0], &secret);
         for (writer, acknowledged) in ends.iter_mut().enumerate() {
-            let segment = SegmentId(writer as u64);
+            let segment = segments[writer];
             let end = again.log().kept(cluster.volume, segment).map_or(0, |kept| kept.end());
             assert!(end >= *acknowledged, "writer {writer}: {end} of {acknowledged}");
             for at in 0..end / PIECE {

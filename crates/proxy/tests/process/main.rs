@@ -6,6 +6,7 @@ mod cluster;
 mod killed;
 mod place;
 mod rights;
+mod session;
 mod standing;
 #[allow(dead_code, reason = "a part of it serves a member without a process around it")]
 #[path = "../writeback/bed.rs"]

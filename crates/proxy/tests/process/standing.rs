@@ -9,7 +9,7 @@ use crate::{
     writers::bytes,
 };
 
-const S: SegmentId = SegmentId(256);
+/// One that nobody has opened.
 const T: SegmentId = SegmentId(512);
 
 fn refused(why: SegmentRefusal) -> SegmentAnswer {
@@ -20,15 +20,16 @@ fn refused(why: SegmentRefusal) -> SegmentAnswer {
 fn a_member_is_drained_when_it_has_nothing_that_is_not_stored() {
     let cluster = Cluster::new();
     let proxy = cluster.proxy("a");
+    let segment = cluster.opened(1)[0];
     let writer = cluster.caller(&proxy.addresses()[0], &cluster.token(false));
-    assert_eq!(writer.append(S, 0, &bytes(1, 300)), SegmentAnswer::Synced { end: 300 });
+    assert_eq!(writer.append(segment, 0, &bytes(1, 300)), SegmentAnswer::Synced { end: 300 });
     let shown = cluster.member("what is dirty", |member| member.dirty > 0);
     assert_eq!((shown.dirty, shown.numbers.dirty_bytes, shown.drained), (1, 300, false));
     let (g, id) = ("g".to_owned(), shown.id.to_string());
     let drains = cluster.groups(&GroupRequest::Drain(g.clone(), id.clone())).unwrap().pop().unwrap().epoch;
     let mut end = 300;
     until("answers tell of it", || {
-        let taken = writer.appends(&[(S, end, bytes(2, 10))], 60_000).unwrap();
+        let taken = writer.appends(&[(segment, end, bytes(2, 10))], 60_000).unwrap();
         end += 10;
         assert_eq!(taken.parts, [SegmentAnswer::Synced { end }], "what is open goes on");
         taken.draining.then_some(())
@@ -39,10 +40,10 @@ fn a_member_is_drained_when_it_has_nothing_that_is_not_stored() {
     // On stable storage before it is said.
     assert!(proxy.log().status().view >= drains);
     assert!(cluster.groups(&GroupRequest::Remove(g.clone(), id.clone())).is_err());
-    assert!(proxy.log().judged(cluster.volume, S, Verdict::Clean).unwrap());
+    assert!(proxy.log().judged(cluster.volume, segment, Verdict::Clean).unwrap());
     let shown = cluster.member("all is stored", |member| member.drained);
     assert_eq!((shown.dirty, shown.numbers.dirty_bytes), (0, 0));
-    assert_eq!(writer.append(S, 0, &bytes(1, 300)), refused(SegmentRefusal::Draining));
+    assert_eq!(writer.append(segment, 0, &bytes(1, 300)), refused(SegmentRefusal::Draining));
     cluster.groups(&GroupRequest::Remove(g, id)).unwrap();
     until("it hears that it was removed", || proxy.failure());
 }
@@ -56,8 +57,9 @@ fn a_directory_that_lacks_what_its_member_had_is_refused() {
     let copied = std::process::Command::new("cp").arg("-a").args([&log, &kept]).status().unwrap();
     assert!(copied.success());
     let proxy = cluster.proxy("a");
+    let segment = cluster.opened(1)[0];
     let writer = cluster.caller(&proxy.addresses()[0], &cluster.token(false));
-    assert_eq!(writer.append(S, 0, &bytes(1, 300_000)), SegmentAnswer::Synced { end: 300_000 });
+    assert_eq!(writer.append(segment, 0, &bytes(1, 300_000)), SegmentAnswer::Synced { end: 300_000 });
     cluster.member("a renewal with the log's position", |member| member.numbers.dirty_bytes == 300_000);
     proxy.stop();
     let newer = cluster.directory("newer");
@@ -78,13 +80,35 @@ fn a_directory_that_lacks_what_its_member_had_is_refused() {
 }
 
 #[test]
+fn what_is_sealed_is_put_into_the_store_and_its_copy_given_up() {
+    let cluster = Cluster::new();
+    let proxy = cluster.proxy("a");
+    let [sealed, open] = cluster.opened(2)[..] else { panic!("two were asked for") };
+    let writer = cluster.caller(&proxy.addresses()[0], &cluster.token(false));
+    for segment in [sealed, open] {
+        assert_eq!(writer.append(segment, 0, &bytes(1, 3000)), SegmentAnswer::Synced { end: 3000 });
+    }
+    assert_eq!(writer.seal(sealed, 1, &bytes(1, 3000)), SegmentAnswer::Synced { end: 3000 });
+    let shown =
+        cluster.member("one is stored", |member| member.dirty == 1 && member.numbers.dirty_bytes == 3000);
+    assert!(!shown.drained);
+    assert!(proxy.log().kept(cluster.volume, sealed).is_none());
+    assert_eq!(proxy.log().kept(cluster.volume, open).map(|kept| kept.end()), Some(3000));
+    let text = proxy.metrics()();
+    for line in ["puts_total{group=\"g\"} 1", "copies_dropped_total{group=\"g\"} 1"] {
+        assert!(text.lines().any(|found| found == format!("forebay_proxy_{line}")), "{line}: {text}");
+    }
+}
+
+#[test]
 fn one_that_has_left_takes_nothing_in() {
     let cluster = Cluster::new();
     let proxy = cluster.proxy("a");
+    let segment = cluster.opened(1)[0];
     let writer = cluster.caller(&proxy.addresses()[0], &cluster.token(false));
-    assert_eq!(writer.append(S, 0, &bytes(1, 300)), SegmentAnswer::Synced { end: 300 });
+    assert_eq!(writer.append(segment, 0, &bytes(1, 300)), SegmentAnswer::Synced { end: 300 });
     proxy.place().stop(true);
-    assert_eq!(writer.append(S, 300, &bytes(1, 1)), refused(SegmentRefusal::Out));
+    assert_eq!(writer.append(segment, 300, &bytes(1, 1)), refused(SegmentRefusal::Out));
     assert!(cluster.members().is_empty());
-    assert_eq!(writer.read(S, 0, 300).1, bytes(1, 300));
+    assert_eq!(writer.read(segment, 0, 300).1, bytes(1, 300));
 }

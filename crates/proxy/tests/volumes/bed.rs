@@ -213,6 +213,9 @@ pub struct Around {
     pub kept: Mutex<BTreeMap<SegmentId, (SegmentPlace, Bytes)>>,
     /// Logs of other members.
     pub others: Mutex<BTreeMap<MemberId, Arc<Log>>>,
+    /// What servers list, and what they have on record, of the volume.
+    pub listed: Mutex<Result<(), Refusal>>,
+    pub deleted: Mutex<Result<bool, Refusal>>,
 }
 
 impl Surroundings for Around {
@@ -222,7 +225,12 @@ impl Surroundings for Around {
 
     fn volume(&self, volume: VolumeId) -> Result<VolumeInfo, Refusal> {
         assert_eq!(volume, V);
-        Ok(info())
+        self.listed.lock().clone().map(|()| info())
+    }
+
+    fn was_deleted(&self, volume: VolumeId) -> Result<bool, Refusal> {
+        assert_eq!(volume, V);
+        self.deleted.lock().clone()
     }
 
     fn transport(&self) -> io::Result<Arc<dyn Transport>> {
@@ -278,6 +286,8 @@ impl Member {
             acting: Mutex::new(Some(acting)),
             kept: Mutex::default(),
             others: Mutex::default(),
+            listed: Mutex::new(Ok(())),
+            deleted: Mutex::new(Ok(false)),
         });
         Member { id, log, around, volumes: None, dir }
     }

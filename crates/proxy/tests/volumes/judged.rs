@@ -3,6 +3,7 @@
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use bytes::Bytes;
+use forebay_protocol::Refusal;
 use forebay_types::{SegmentId, VolumeId};
 
 use crate::bed::{World, until};
@@ -69,6 +70,53 @@ fn the_owner_of_another_volume_of_the_same_name_is_not_believed() {
     assert!(a.has(gone));
     *world.office.volume.lock() = Some(crate::bed::V);
     until("it is asked", || !a.has(gone));
+}
+
+#[test]
+fn what_is_of_a_deleted_volume_is_given_up_once_that_is_on_record() {
+    let unknown = || Err(Refusal::NoVolume("v".to_owned()));
+    let away = || Refusal::Unavailable("no server answers".to_owned());
+    // Whatever is wrong, nothing is on record: a server may not have heard of the volume, or not be there.
+    for (listed, deleted) in [
+        (unknown(), Ok(false)),
+        (unknown(), Err(away())),
+        (Err(away()), Ok(true)),
+        (Err(Refusal::Denied("no".to_owned())), Ok(true)),
+        (Ok(()), Ok(true)),
+    ] {
+        let world = World::new();
+        let mut a = world.member(1);
+        let segment = SegmentId(1 << 40);
+        a.append(segment, 1, &Bytes::from_static(b"acknowledged"));
+        a.around.way.cut.store(true, SeqCst);
+        *a.around.listed.lock() = listed;
+        *a.around.deleted.lock() = deleted;
+        a.starts();
+        std::thread::sleep(LONG);
+        assert!(a.has(segment));
+        *a.around.listed.lock() = unknown();
+        *a.around.deleted.lock() = Ok(true);
+        until("it is on record", || !a.has(segment));
+        assert_eq!(a.counted().dropped, 1);
+    }
+}
+
+#[test]
+fn a_session_with_a_volume_that_is_deleted_ends_with_what_is_here_of_it() {
+    let world = World::new();
+    let mut a = world.member(1);
+    let writer = world.writer(1);
+    let segment = writer.open(&[&a]);
+    a.append(segment, 1, &Bytes::from_static(b"open"));
+    a.starts();
+    until("a session", || a.around.way.sessions.lock().len() == 1);
+    *world.office.owner.lock() = None;
+    *a.around.listed.lock() = Err(Refusal::NoVolume("v".to_owned()));
+    a.around.way.cut.store(true, SeqCst);
+    std::thread::sleep(LONG);
+    assert!(a.has(segment), "nobody has said so");
+    *a.around.deleted.lock() = Ok(true);
+    until("it is on record", || !a.has(segment));
 }
 
 #[test]

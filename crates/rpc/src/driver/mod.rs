@@ -2,6 +2,7 @@
 
 mod channel;
 mod client;
+mod complaints;
 mod connect;
 mod gate;
 mod link;

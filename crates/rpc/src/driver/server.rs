@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -21,10 +21,14 @@ use crate::{
 
 use super::{
     channel::Channel,
+    complaints::Complaints,
     link::Broken,
     peer::{Handler, Peer},
     task::{Task, Watch},
 };
+
+/// How long what peers do wrong again is counted until that is said.
+const COUNTED_FOR: Duration = Duration::from_secs(60);
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -86,11 +90,24 @@ struct Shared {
     open: Mutex<Open>,
     /// A connection ended.
     ended: Notify,
+    complaints: Mutex<Complaints>,
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{:?}", self.config)
+    }
+}
+
+impl Shared {
+    /// Says what was left out of the log, and returns whether that is to be looked at again later.
+    fn sum_up(&self) -> bool {
+        // Held while it is written: nothing begins a minute in between.
+        let mut complaints = self.complaints.lock();
+        for line in complaints.minute_over() {
+            tracing::warn!("{line}");
+        }
+        !complaints.is_empty()
     }
 }
 
@@ -117,8 +134,8 @@ impl Server {
         for address in addresses {
             listeners.extend(listen(address, &config.security)?);
         }
-        let shared = Shared { config, handler, open: Mutex::default(), ended: Notify::new() };
-        let shared = Arc::new(shared);
+        let (open, ended, complaints) = (Mutex::default(), Notify::new(), Mutex::default());
+        let shared = Arc::new(Shared { config, handler, open, ended, complaints });
         let addresses = listeners.iter().map(|(_, at)| at.clone()).collect();
         let listening = listeners
             .into_iter()
@@ -179,6 +196,7 @@ impl Drop for Server {
         for channel in channels {
             channel.drop_now("the server stops");
         }
+        self.shared.sum_up();
     }
 }
 
@@ -216,7 +234,12 @@ async fn accept(shared: Arc<Shared>, listener: Listener, at: Address) {
             Ok(socket) => begin(&shared, socket),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::warn!("cannot accept connections at {at}: {error}");
+                complain(
+                    &shared,
+                    &at.to_string(),
+                    &at.to_string(),
+                    &format!("cannot accept connections: {error}"),
+                );
                 // Out of descriptors, most likely: others may give some back.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -226,9 +249,9 @@ async fn accept(shared: Arc<Shared>, listener: Listener, at: Address) {
 
 /// Begins with a connection. What fails concerns this one only.
 fn begin(shared: &Arc<Shared>, socket: Socket) {
-    let from = socket.peer();
+    let (from, machine) = (socket.peer(), socket.machine());
     if let Err(error) = try_begin(shared, socket) {
-        tracing::warn!("a connection from {from} is refused: {error}");
+        complain(shared, &from, &machine, &format!("a connection is refused: {error}"));
     }
 }
 
@@ -249,7 +272,7 @@ fn try_begin(shared: &Arc<Shared>, socket: Socket) -> Result<(), Broken> {
     open.last += 1;
     let id = open.last;
     let watch = Registration { shared: shared.clone(), id };
-    let from = channel.socket.peer();
+    let (from, machine, of) = (channel.socket.peer(), channel.socket.machine(), Arc::clone(shared));
     let task = Task::new(channel.clone(), shared.handler.clone(), watch)?;
     let oldest = match open.handshakes.len() >= shared.config.handshakes_max {
         true => open.handshakes.pop_first().and_then(|oldest| open.channels.get(&oldest).cloned()),
@@ -263,7 +286,7 @@ fn try_begin(shared: &Arc<Shared>, socket: Socket) -> Result<(), Broken> {
     }
     tokio::spawn(async move {
         let why = task.run().await;
-        log_end(&from, &why);
+        log_end(&of, &from, &machine, &why);
     });
     Ok(())
 }
@@ -276,7 +299,7 @@ fn strangers(identity: &Identity) -> Option<Refusal> {
     (*uid != 0 && *uid != own).then(|| Refusal::new(Code::DENIED, text))
 }
 
-fn log_end(from: &str, why: &Broken) {
+fn log_end(shared: &Arc<Shared>, from: &str, machine: &str, why: &Broken) {
     match why {
         Broken::Protocol(ProtocolError::Ended(_))
         | Broken::Closed
@@ -284,7 +307,30 @@ fn log_end(from: &str, why: &Broken) {
         | Broken::Dropped(_) => {
             tracing::debug!("the connection from {from} ended: {why}");
         }
-        _ => tracing::warn!("the connection from {from} is cut off: {why}"),
+        _ => complain(shared, from, machine, &format!("the connection is cut off: {why}")),
+    }
+}
+
+/// Writes a line about a peer, unless that machine has one of the kind already: then it is counted.
+fn complain(shared: &Arc<Shared>, from: &str, machine: &str, reason: &str) {
+    let heard = shared.complaints.lock().hear(machine, reason);
+    match heard.is_new {
+        true => tracing::warn!("{from}: {reason}"),
+        false => tracing::debug!("{from}: {reason}"),
+    }
+    if heard.begins {
+        tokio::spawn(say_what_was_left_out(Arc::downgrade(shared)));
+    }
+}
+
+/// Goes on for as long as there is something.
+async fn say_what_was_left_out(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(COUNTED_FOR).await;
+        match shared.upgrade() {
+            Some(shared) if shared.sum_up() => {}
+            _ => return,
+        }
     }
 }
 

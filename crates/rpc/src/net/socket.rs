@@ -99,6 +99,20 @@ impl Socket {
             },
         }
     }
+
+    /// Whose the peer is, for people: the same for all connections of a machine, or of a local user.
+    pub(crate) fn machine(&self) -> String {
+        match self {
+            Socket::Tcp(stream) => match stream.peer_addr() {
+                Ok(at) => at.ip().to_string(),
+                Err(_) => "closed connections".to_owned(),
+            },
+            Socket::Unix(_) => match self.identity() {
+                Identity::Local { uid, .. } => format!("user {uid}"),
+                _ => "local processes".to_owned(),
+            },
+        }
+    }
 }
 
 impl AsFd for Socket {

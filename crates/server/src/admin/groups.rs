@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use forebay_group::{
     GroupId, GroupRow, Joining, Member, MemberId, MemberRow, MemberState, Refusal as GroupRefusal, Shape,
-    ViewEpoch, placement::WEIGHT_MAX,
+    ViewEpoch,
+    placement::{WEIGHT_MAX, ZONE_MAX},
 };
 use forebay_protocol::{
     Refusal,
     group::{
-        GroupInfo, GroupMember, GroupRequest, GroupVolume, Join, Joined, Leave, MemberNumbers, NoWriteClass,
-        WriteClass,
+        GroupInfo, GroupMember, GroupRequest, GroupVolume, Join, Joined, Leave, LostMember, MemberNumbers,
+        NoWriteClass, WriteClass,
     },
 };
 use forebay_rpc::Peer;
@@ -25,8 +26,6 @@ use crate::{
 
 /// How many members may be asked for at a segment's acknowledgement.
 const COPIES_MAX: u8 = 8;
-/// Bytes of a zone's or node's name at most.
-const TEXT_MAX: usize = 64;
 /// First digits of a member's id that name it, at least.
 const DIGITS_MIN: usize = 4;
 
@@ -69,6 +68,13 @@ pub(crate) fn groups(
                 group.remove(member, found, settled).map(Some)
             })?;
         }
+        GroupRequest::GiveUp(name, member) => {
+            let member = absent_member_of(cluster, name, member)?;
+            change(cluster, name, Some(member), |group, found, settled| {
+                group.give_up(member, found, settled)
+            })?;
+            tracing::warn!("member {member} of the group '{name}' is given up, and what it alone had");
+        }
         GroupRequest::Delete(name) => {
             let gone = show(cluster, name)?;
             delete(cluster, name)?;
@@ -92,13 +98,14 @@ pub(crate) fn groups(
         | GroupRequest::SetMember(name, ..)
         | GroupRequest::Drain(name, _)
         | GroupRequest::Remove(name, _)
+        | GroupRequest::GiveUp(name, _)
         | GroupRequest::Delete(name) => name.clone(),
         GroupRequest::List => String::new(),
     };
     if name.is_empty() { Ok(Vec::new()) } else { show(cluster, &name).map(|info| vec![info]) }
 }
 
-fn no_group(name: &str) -> Refused {
+pub(super) fn no_group(name: &str) -> Refused {
     invalid(format!("there is no group '{name}': `forebay group create {name}` makes one"))
 }
 
@@ -114,8 +121,8 @@ fn check_shape(weight: Option<u32>, zone: Option<&str>) -> Result<(), Refused> {
         return Err(invalid(format!("{weight} is no weight: a member's share is from 1 to {WEIGHT_MAX}")));
     }
     match zone {
-        Some(zone) if zone.is_empty() || zone.len() > TEXT_MAX || zone.chars().any(char::is_control) => {
-            Err(invalid(format!("{zone:?} is no zone: a name of 1 to {TEXT_MAX} bytes")))
+        Some(zone) if zone.is_empty() || zone.len() > ZONE_MAX || zone.chars().any(char::is_control) => {
+            Err(invalid(format!("{zone:?} is no zone: a name of 1 to {ZONE_MAX} bytes")))
         }
         _ => Ok(()),
     }
@@ -150,6 +157,32 @@ fn member_of(cluster: &Cluster, name: &str, wanted: &str) -> Result<MemberId, Re
         ))),
         several => Err(invalid(format!(
             "'{wanted}' could be {} members of the group '{name}': give an address or an id",
+            several.len()
+        ))),
+    }
+}
+
+/// A member that is not in the view: by the machine that it was on, its id, the first digits of that, or its whole id where it was counted out so long ago that the group
+/// remembers nothing of it.
+fn absent_member_of(cluster: &Cluster, name: &str, wanted: &str) -> Result<MemberId, Refused> {
+    let known = cluster.groups.refresh(cluster)?;
+    let group = &known.groups.get(name).ok_or_else(|| no_group(name))?.row.row;
+    let digits = |id: &MemberId| wanted.len() >= DIGITS_MIN && id.to_string().starts_with(wanted);
+    let was_on = |id: &MemberId| group.nodes.get(id).is_some_and(|node| node == wanted);
+    let absent = group.lost.iter().map(|(id, _)| *id).chain(group.given_up.iter().copied());
+    let fitting: Vec<MemberId> = absent.filter(|id| digits(id) || was_on(id)).collect();
+    match (fitting.as_slice(), wanted.parse()) {
+        ([id], _) => Ok(*id),
+        ([], Ok(id)) => Ok(id),
+        ([], _) => match member_of(cluster, name, wanted) {
+            // It is there, which is said where the change is decided.
+            Ok(id) => Ok(id),
+            Err(_) => Err(invalid(format!(
+                "the group '{name}' has lost no member '{wanted}': `forebay group lost --group {name}` lists who is missing"
+            ))),
+        },
+        (several, _) => Err(invalid(format!(
+            "'{wanted}' could be {} members that the group '{name}' has lost: give an id",
             several.len()
         ))),
     }
@@ -268,6 +301,7 @@ fn info(cluster: &Cluster, known: &Known, name: &str) -> Option<GroupInfo> {
             numbers: row.map_or(MemberNumbers::default(), |row| row.numbers),
         }
     };
+    let lost = |id| LostMember { id, node: group.nodes.get(&id).cloned().unwrap_or_default() };
     let view = cluster.registry.view();
     let through = view.volumes.iter().filter(|(_, row)| row.group == name);
     let volumes = through.map(|(name, row)| GroupVolume { name: name.clone(), class: row.class });
@@ -277,7 +311,8 @@ fn info(cluster: &Cluster, known: &Known, name: &str) -> Option<GroupInfo> {
         epoch: group.view.epoch,
         copies: group.view.copies,
         members: group.view.members.iter().map(member).collect(),
-        lost: group.lost.iter().map(|(id, _)| *id).collect(),
+        lost: group.lost.iter().map(|(id, _)| lost(*id)).collect(),
+        given_up: group.given_up.iter().copied().collect(),
         volumes: volumes.collect(),
     })
 }

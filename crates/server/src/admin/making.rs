@@ -162,7 +162,7 @@ fn mark(name: &str, row: &VolumeRow, store: &ObjectStore) -> Result<(), Refused>
 fn fill(cluster: &Arc<Cluster>, name: &str, ready: &VolumeRow) -> Result<(), Refused> {
     make_database(cluster, ready.id).map_err(unavailable)?;
     cluster.registry.change(|view| match view.volumes.get(name) {
-        Some(row) if row.id == ready.id => {
+        Some(row) if row.id == ready.id && row.state != VolumeState::Deleting => {
             Ok((vec![Change::Volume(name.to_owned(), Some(ready.clone()))], ()))
         }
         _ => Err(Refused::from(Refusal::Unavailable(format!("the volume '{name}' was deleted meanwhile")))),
@@ -178,7 +178,7 @@ fn make_database(cluster: &Cluster, id: VolumeId) -> Result<(), String> {
         other => other,
     };
     let engine = engine.map_err(|error| error.to_string())?;
-    Namespace::format(engine.as_ref(), &SystemClock, 0, 0, 0o755).map_err(|error| error.to_string())
+    Namespace::format_counted(engine.as_ref(), &SystemClock, 0, 0, 0o755).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

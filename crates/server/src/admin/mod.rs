@@ -3,7 +3,9 @@
 mod groups;
 mod making;
 mod overview;
+mod policies;
 mod removing;
+mod sets;
 mod status;
 mod tokens;
 mod volumes;
@@ -19,6 +21,8 @@ use crate::{cluster::Cluster, registry::VolumeRow, service::Refused};
 pub(crate) use groups::{groups, join, leave};
 pub(crate) use making::store_of;
 pub(crate) use overview::overview;
+pub(crate) use policies::{kept, policies};
+pub(crate) use sets::{all_sets, sets};
 pub(crate) use status::status;
 pub(crate) use tokens::tokens;
 pub(crate) use volumes::volumes;

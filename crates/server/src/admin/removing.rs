@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use forebay_cluster::SessionId;
 use forebay_engine::EngineError;
 use forebay_object::Backend;
 use forebay_protocol::{Refusal, VolumeInfo};
@@ -15,7 +16,7 @@ use super::{
 use crate::{
     cluster::Cluster,
     hosting::database,
-    registry::{Change, RegistryError, VolumeRow, VolumeState},
+    registry::{Change, DeletedRow, RegistryError, VolumeRow, VolumeState},
     service::{Refused, owner_of},
 };
 
@@ -28,7 +29,8 @@ pub(super) fn remove(cluster: &Arc<Cluster>, name: &str, objects: bool) -> Resul
     let hosted = cluster.hosted(row.id);
     if row.state == VolumeState::Ready {
         let Some(hosted) = &hosted else { return Err(Refusal::NotOwner { address: None }.into()) };
-        in_use(name, owner_of(cluster, hosted)?.status().sessions, &hosted.links.all())?;
+        // Members of its group only have what nobody needs any more.
+        in_use(name, &owner_of(cluster, hosted)?.mounts(), &hosted.links.all())?;
     }
     let gone = VolumeRow { state: VolumeState::Deleting, ..row.clone() };
     cluster.registry.change(|view| {
@@ -60,15 +62,19 @@ pub(super) fn remove(cluster: &Arc<Cluster>, name: &str, objects: bool) -> Resul
 
 fn in_use(
     name: &str,
-    sessions: u64,
-    links: &[(forebay_cluster::SessionId, crate::links::Link)],
+    mounts: &[SessionId],
+    links: &[(SessionId, crate::links::Link)],
 ) -> Result<(), Refused> {
-    if sessions == 0 {
+    if mounts.is_empty() {
         return Ok(());
     }
-    let clients: Vec<&str> = links.iter().map(|(_, link)| link.client.as_str()).collect();
+    let clients: Vec<&str> = links
+        .iter()
+        .filter(|(session, _)| mounts.contains(session))
+        .map(|(_, link)| link.client.as_str())
+        .collect();
     let who = if clients.is_empty() { String::new() } else { format!(" ({})", clients.join(", ")) };
-    Err(invalid(format!("the volume '{name}' is mounted {sessions} times{who}: unmount it first")))
+    Err(invalid(format!("the volume '{name}' is mounted {} times{who}: unmount it first", mounts.len())))
 }
 
 fn delete_objects(row: &VolumeRow) -> Result<(), String> {
@@ -86,7 +92,7 @@ fn delete_objects(row: &VolumeRow) -> Result<(), String> {
     store.delete(MARK).map_err(|error| error.to_string())
 }
 
-/// Removes the database and the entry of a volume, also what it left in another place.
+/// Removes the database and the entry of a volume, also what it left in another place. In its place stays that it was deleted, for those who have bytes of it.
 pub(super) fn forget(cluster: &Arc<Cluster>, name: &str, row: &VolumeRow) -> Result<(), Refused> {
     // The place may have changed since: nothing moves it any more.
     let view = cluster.registry.refresh()?;
@@ -100,7 +106,11 @@ pub(super) fn forget(cluster: &Arc<Cluster>, name: &str, row: &VolumeRow) -> Res
     }
     cluster.registry.change(|view| {
         let ours = view.volumes.get(name).is_some_and(|found| found.id == row.id);
-        let changes = if ours { vec![Change::Volume(name.to_owned(), None)] } else { Vec::new() };
+        let deleted = DeletedRow { name: name.to_owned() };
+        let changes = match ours {
+            true => vec![Change::Volume(name.to_owned(), None), Change::Deleted(row.id, deleted)],
+            false => Vec::new(),
+        };
         Ok::<_, RegistryError>((changes, ()))
     })?;
     Ok(())

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use forebay_protocol::{Refusal, VolumeInfo, VolumeRequest, VolumeSet};
 use forebay_rpc::Peer;
+use forebay_types::{Compression, Timespec, VolumeId};
 
 use super::{check, making, removing, volume_info};
 use crate::{
@@ -29,11 +30,34 @@ pub(crate) fn volumes(
             let row = view.volumes.get(name).ok_or_else(|| Refusal::NoVolume(name.clone()))?;
             Ok(vec![volume_info(name, row)])
         }
+        VolumeRequest::Deleted(id) => deleted(cluster, *id).map(|deleted| deleted.into_iter().collect()),
         VolumeRequest::Set(name, set) => change(cluster, name, set).map(|changed| vec![changed]),
         VolumeRequest::Delete(name, objects) => {
             removing::remove(cluster, name, *objects).map(|gone| vec![gone])
         }
     }
+}
+
+/// A volume of which it is on record that it never comes back. Where nothing is on record, nothing is known: it may have been made by way of another server.
+fn deleted(cluster: &Cluster, id: VolumeId) -> Result<Option<VolumeInfo>, Refused> {
+    if let Some(name) = cluster.registry.deleted(id)? {
+        let none = Option::<String>::None;
+        return Ok(Some(VolumeInfo {
+            name,
+            id,
+            store: String::new(),
+            endpoint: none.clone(),
+            region: none,
+            block_size: 0,
+            compression: Compression::None,
+            created: Timespec::default(),
+            limit: None,
+            generation: 0,
+        }));
+    }
+    let view = cluster.registry.refresh()?;
+    let goes = view.volume(id).filter(|(_, row)| row.state == VolumeState::Deleting);
+    Ok(goes.map(|(name, row)| volume_info(name, row)))
 }
 
 /// Mounts see it when they next begin a session.

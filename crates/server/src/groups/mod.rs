@@ -76,14 +76,20 @@ impl Groups {
         Ok(known)
     }
 
-    /// Looks at all members, tells the owners of volumes, and counts those out whose rows have not changed for long.
-    pub(crate) fn look(&self, cluster: &Cluster) -> Result<(), RegistryError> {
+    /// Reads all rows, and tells the owners of volumes: from then on they go by no view that was over before.
+    pub(crate) fn tell_owners(&self, cluster: &Cluster) -> Result<Arc<Known>, RegistryError> {
         let known = self.refresh(cluster)?;
         for owner in cluster.hosted.read().values().filter_map(|hosted| hosted.owner()) {
             for found in known.groups.values() {
                 owner.group_is(found.row.id, &found.row.row);
             }
         }
+        Ok(known)
+    }
+
+    /// Looks at all members, tells the owners of volumes, and counts those out whose rows have not changed for long.
+    pub(crate) fn look(&self, cluster: &Cluster) -> Result<(), RegistryError> {
+        let known = self.tell_owners(cluster)?;
         let overdue = self.watch(&known, cluster);
         for (name, member, watched) in overdue {
             let decided = self.change(cluster, &name, Some(member), None, |group, found, settled| {

@@ -24,8 +24,8 @@ use parking_lot::{Mutex, RwLock};
 pub use groups::{Found, GroupBatch, GroupMembers};
 use rows::{CHANGES, MEMBERS, SCHEMA, TOKENS, VOLUMES};
 pub use rows::{
-    GroupEntry, GroupMemberRow, Mark, MemberRow, PlaceAddress, TokenId, TokenRow, VolumePlace, VolumeRow,
-    VolumeState,
+    DeletedRow, GroupEntry, GroupMemberRow, Mark, MemberRow, PlaceAddress, TokenId, TokenRow, VolumePlace,
+    VolumeRow, VolumeState,
 };
 
 /// The version of the registry's layout that this release writes, and the last that it reads.
@@ -93,6 +93,8 @@ pub enum Change {
     Volume(String, Option<VolumeRow>),
     /// A token with this number.
     Token(TokenId, Option<TokenRow>),
+    /// A volume was deleted: that is known for ever.
+    Deleted(VolumeId, DeletedRow),
     /// The group of this name goes, whose row has these bytes.
     GroupGoes(String, Vec<u8>),
 }
@@ -100,6 +102,7 @@ pub enum Change {
 impl Change {
     fn row(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         match self {
+            Change::Deleted(id, row) => (rows::deleted_key(*id), Some(row.encode())),
             Change::GroupGoes(name, _) => (rows::group_key(name), None),
             Change::Volume(name, row) => (rows::volume_key(name), row.as_ref().map(Row::encode)),
             Change::Token(id, row) => (rows::token_key(*id), row.as_ref().map(Row::encode)),
@@ -241,6 +244,17 @@ impl Registry {
             std::thread::sleep(Duration::from_millis(100));
         }
         Err(RegistryError::Unknown { place: self.place.clone() })
+    }
+
+    /// The name that a volume had, where it is on record that it was deleted. No such record goes away again, so one that is read is true, by whichever server; where there
+    /// is none, nothing is known.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn deleted(&self, id: VolumeId) -> Result<Option<String>, RegistryError> {
+        let row = self.engine.get(&rows::deleted_key(id))?;
+        let row = row.map(|row| DeletedRow::decode(&row)).transpose();
+        Ok(row.map_err(|source| self.damaged(source))?.map(|row| row.name))
     }
 
     /// The servers that have rows, dead ones too.

@@ -1,5 +1,6 @@
 //! The registry's rows, byte by byte: `docs/design/servers.md`.
 
+mod deleted;
 mod groups;
 mod place;
 
@@ -10,6 +11,8 @@ use forebay_format::{Decoder, Encoder, FormatError, row::Row};
 use forebay_protocol::group::WriteClass;
 use forebay_types::{Compression, VolumeId};
 
+pub use deleted::DeletedRow;
+pub(crate) use deleted::deleted_key;
 pub(crate) use groups::{GROUP_MEMBERS, GROUPS, group_key, group_member_key, group_member_of, group_of};
 pub use groups::{GroupEntry, GroupMemberRow};
 use place::places;

@@ -88,6 +88,9 @@ impl Service {
             owner.begin_session_by(hello.session, &hello.client, (rights, by), reply);
             committed
         });
+        if let Some((_, member, _)) = hello.token.as_deref().and_then(Vouch::as_member) {
+            owner.is_of_member(hello.session, member);
+        }
         Ok(Beginning { hello, row, hosted, owner, rights, begins, committed })
     }
 

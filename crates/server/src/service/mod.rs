@@ -8,6 +8,7 @@ mod groups;
 mod hello;
 mod refuse;
 mod vouch;
+mod wanted;
 
 use std::{fmt, sync::Arc};
 
@@ -106,9 +107,13 @@ impl Service {
             Kind::Status => admin::status(&self.cluster, peer).map(|status| status.encode()),
             Kind::Overview => admin::overview(&self.cluster, peer).map(|overview| overview.encode()),
             Kind::Migrate => migration::migrate(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
+            Kind::Policies => admin::policies(&self.cluster, peer, &decode(body)?).map(|info| info.encode()),
+            Kind::Kept => admin::kept(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
+            Kind::Wanted => self.wanted(peer, decode(body)?).map(|wanted| wanted.encode()),
             Kind::Groups => admin::groups(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Join => admin::join(&self.cluster, peer, &decode(body)?).map(|joined| joined.encode()),
             Kind::Leave => admin::leave(&self.cluster, peer, &decode(body)?).map(|()| Vec::new()),
+            Kind::Sets => admin::sets(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::ViewOf => self.view_of(peer, body),
             Kind::Vouch => self.vouch(peer, &decode(body)?).map(|vouched| vouched.encode()),
             Kind::Greet
@@ -117,6 +122,7 @@ impl Service {
             | Kind::Fence
             | Kind::ReadBack
             | Kind::Copy
+            | Kind::Warm
             | Kind::Fetch
             | Kind::Peek
             | Kind::Distrust => {

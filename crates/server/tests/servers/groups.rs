@@ -8,8 +8,8 @@ use forebay_group::{
 use forebay_protocol::{
     Kind, Message, Refusal, Rights,
     group::{
-        GroupInfo, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, MemberNumbers, RenewMember,
-        Renewed, ViewOf, Vouch, Vouched, WriteClass,
+        GroupInfo, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, LostMember, MemberNumbers,
+        RenewMember, Renewed, ViewOf, Vouch, Vouched, WriteClass,
     },
 };
 use forebay_server::{MetaServer, ServerOptions};
@@ -38,7 +38,7 @@ struct Proxy {
     view: View,
 }
 
-fn join_of(group: GroupId, id: u8, incarnation: u8, log_end: u64) -> Join {
+pub fn join_of(group: GroupId, id: u8, incarnation: u8, log_end: u64) -> Join {
     Join {
         group,
         id: MemberId([id; 16]),
@@ -100,16 +100,21 @@ impl Proxy {
     }
 }
 
-fn ask(asks: &Asks, request: &GroupRequest) -> Result<Vec<GroupInfo>, Not> {
+pub fn ask(asks: &Asks, request: &GroupRequest) -> Result<Vec<GroupInfo>, Not> {
     asks.call(Kind::Groups, request)
 }
 
-fn create(asks: &Asks, name: &str) -> GroupId {
+pub fn create(asks: &Asks, name: &str) -> GroupId {
     ask(asks, &GroupRequest::Create(name.to_owned(), 2)).unwrap()[0].id
 }
 
 fn show(asks: &Asks, name: &str) -> GroupInfo {
     ask(asks, &GroupRequest::Show(name.to_owned())).unwrap().pop().unwrap()
+}
+
+/// A member that is not in the view any more, as it is told of.
+fn gone(proxy: &Proxy) -> LostMember {
+    LostMember { id: proxy.id, node: format!("node{}", proxy.id.0[0]) }
 }
 
 fn say_leave(asks: &Asks, leave: &Leave) {
@@ -163,7 +168,7 @@ fn members_join_drain_and_leave_over_each_engine() {
         assert_eq!(show(&asks, "g").members.len(), 1, "that was another process");
         say_leave(&asks, &Leave { incarnation: one.incarnation, ..leave });
         let info = show(&asks, "g");
-        assert!(info.members.is_empty() && info.lost == [one.id]);
+        assert!(info.members.is_empty() && info.lost == [gone(&one)]);
         let older = try_join(&asks, &join_of(group, 1, 2, 99));
         assert!(matches!(&older, Joined::Never(why) if why.contains("older copy")), "{older:?}");
         assert!(matches!(try_join(&asks, &join_of(group, 1, 2, 100)), Joined::In(_)));
@@ -185,10 +190,72 @@ fn who_does_not_renew_is_counted_out_and_joins_again() {
         assert!(one.renew(&asks, 0), "it renews");
         Some(show(&asks, "g")).filter(|info| info.members.len() == 1)
     });
-    assert_eq!((info.members[0].id, info.lost), (one.id, vec![two.id]));
+    assert_eq!((info.members[0].id, info.lost), (one.id, vec![gone(&two)]));
     assert!(!two.renew(&asks, 0), "too late");
     let mut next = Proxy::join(&asks, group, 2, 2);
     assert!(next.renew(&asks, 0) && !two.renew(&asks, 0));
+}
+
+#[test]
+fn who_is_lost_for_good_is_given_up_once_it_is_out_and_never_comes_back() {
+    for bed in [Bed::directory(), Bed::slate(), Bed::postgres()] {
+        let server = serve(&bed);
+        let asks = Asks::of(&server);
+        let group = create(&asks, "g");
+        let (one, two) = (Proxy::join(&asks, group, 1, 1), Proxy::join(&asks, group, 2, 1));
+        let give_up = |who: &str| ask(&asks, &GroupRequest::GiveUp("g".to_owned(), who.to_owned()));
+        assert!(refused(give_up("node2")).contains("is in the group"), "it is there");
+        assert!(refused(give_up("node9")).contains("has lost no member 'node9'"));
+        say_leave(&asks, &Leave { group, id: two.id, incarnation: two.incarnation });
+        assert_eq!(show(&asks, "g").lost, [gone(&two)]);
+        let before = show(&asks, "g").epoch;
+        let info = give_up("node2").unwrap().pop().unwrap();
+        assert_eq!((info.given_up, info.lost), (vec![two.id], vec![]));
+        assert!(info.epoch > before, "owners take what they are told for the later view");
+        let id = two.id.to_string();
+        for again in ["node2", &id[..6], &id] {
+            let said = give_up(again);
+            assert!(said.is_ok() != (again == "node2"), "the answer was lost: {said:?}");
+        }
+        assert_eq!(show(&asks, "g").epoch, info.epoch, "it is said once");
+        let back = try_join(&asks, &join_of(group, 2, 9, 900));
+        assert!(matches!(&back, Joined::Never(why) if why.contains("was given up as lost")), "{back:?}");
+        let vouch = Vouch {
+            volume: VolumeId([9; 16]),
+            token: Some(Vouch::member(group, two.id, two.incarnation)),
+            certificate: Some("proxy".to_owned()),
+        };
+        let said = asks.call::<Vouched>(Kind::Vouch, &vouch);
+        assert!(matches!(said, Err(Not::Refused(Refusal::Denied(_)))), "nothing of it counts: {said:?}");
+        // One that was forgotten is named by its whole id.
+        give_up(&MemberId([7; 16]).to_string()).unwrap();
+        assert!(refused(give_up(&one.id.to_string())).contains("is in the group"));
+        server.stop();
+    }
+}
+
+/// Either it is back, or it never will be: not both, whichever servers are asked.
+#[test]
+fn who_comes_back_while_it_is_given_up_is_one_of_the_two() {
+    let bed = Bed::postgres();
+    let (first, second) = (serve(&bed), serve(&bed));
+    let asks = [Asks::of(&first), Asks::of(&second)];
+    let group = create(&asks[0], "g");
+    for id in 1..=8 {
+        let one = Proxy::join(&asks[0], group, id, 1);
+        say_leave(&asks[0], &Leave { group, id: one.id, incarnation: one.incarnation });
+        let (given_up, joined) = std::thread::scope(|scope| {
+            let asks = &asks;
+            let request = GroupRequest::GiveUp("g".to_owned(), one.id.to_string());
+            let giving = scope.spawn(move || ask(&asks[1], &request).is_ok());
+            let joining = scope.spawn(move || try_join(&asks[0], &join_of(group, id, 2, 100)));
+            (giving.join().unwrap(), matches!(joining.join().unwrap(), Joined::In(_)))
+        });
+        let info = show(&asks[0], "g");
+        let is_in = info.members.iter().any(|member| member.id == one.id);
+        assert_eq!((given_up, joined), (info.given_up.contains(&one.id), is_in), "member {id}");
+        assert!(given_up != joined, "member {id}: {given_up}");
+    }
 }
 
 /// A server that starts anew has watched nobody: it counts nobody out at once.
@@ -238,7 +305,7 @@ fn two_servers_make_one_line_of_views() {
     });
     let seen: Vec<_> = asks.iter().map(|asks| show(asks, "g")).collect();
     assert_eq!((seen[0].epoch, seen[1].epoch), (ViewEpoch(10), ViewEpoch(10)));
-    assert_eq!(seen[0].lost, [dead.id]);
+    assert_eq!(seen[0].lost, [gone(&dead)]);
 }
 
 #[test]

@@ -9,5 +9,6 @@ mod matrix;
 mod migrating;
 mod places;
 mod rights;
+mod sets;
 mod sharing;
 mod using;

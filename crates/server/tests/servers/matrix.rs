@@ -11,10 +11,11 @@ use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
 use forebay_protocol::{
     Answer, BytesBack, Commit, Failure, FencedCopies, FileCommit, Kind, Message, OfferCopies, OpenSegments,
-    Operation, Placing, Reseat, Settle, Step, StoreSegments, StoredSegment, TokenInfo, TokenRequest,
+    Operation, Placing, PolicyChange, PolicyEdit, Reseat, Settle, Step, StoreSegments, StoredSegment,
+    TokenInfo, TokenRequest,
 };
 use forebay_server::MetaServer;
-use forebay_types::{Epoch, FileKind, Ino, ObjectId, SegmentId, Timespec};
+use forebay_types::{Epoch, FileKind, Ino, ObjectId, PolicyId, SegmentId, Timespec};
 
 use crate::{
     bed::{Asks, Bed, Session, make_of, until, whole},
@@ -42,6 +43,8 @@ enum Class {
     Ahead,
     /// It is what a member of a group does for all who write.
     Member,
+    /// It is for sessions that a server begins for those who administer.
+    Administers,
 }
 
 fn class(operation: &Operation) -> Class {
@@ -54,7 +57,8 @@ fn class(operation: &Operation) -> Class {
         Op::SetXattr(..) | Op::RemoveXattr(..) | Op::Punch { .. } | Op::Share { .. } => Class::Changes,
         Op::Lock(..) | Op::Unlock(..) | Op::UnlockHandle(..) => Class::Locks,
         Op::Hold(_) => Class::Holds,
-        Op::Space | Op::Release(_) => Class::Own,
+        Op::Space | Op::Release(_) | Op::Classes(_) => Class::Own,
+        Op::ChangePolicy(_) => Class::Administers,
         // What it does not see it leaves alone.
         Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) => Class::Numbers,
         Op::OpenSegments(_) => Class::Changes,
@@ -107,10 +111,16 @@ fn expected(token: Token, class: Class, outside: bool) -> Outcome {
     let hidden = outside && matches!(token, Token::Part | Token::PartReadOnly);
     match (token, class) {
         (Token::None | Token::Expired | Token::Revoked | Token::OfAnother, _) => Outcome::Refused,
-        (_, Class::Changes | Class::Numbers | Class::Commits | Class::Ahead | Class::Member) if reads => {
-            Outcome::ReadOnly
-        }
-        (Token::Part, Class::Member) => Outcome::NotPermitted,
+        (
+            _,
+            Class::Changes
+            | Class::Numbers
+            | Class::Commits
+            | Class::Ahead
+            | Class::Member
+            | Class::Administers,
+        ) if reads => Outcome::ReadOnly,
+        (_, Class::Administers) | (Token::Part, Class::Member) => Outcome::NotPermitted,
         (_, Class::Looks | Class::Changes | Class::Locks) if hidden => Outcome::Stale,
         (_, Class::Commits | Class::Holds) if hidden => Outcome::Gone,
         (_, Class::Ahead) if hidden => Outcome::NotPermitted,
@@ -232,6 +242,11 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::Unlock(file, LockSpace::Record, 1, (0, 9)),
         Operation::UnlockHandle(file, 1),
         Operation::Ahead(vec![step]),
+        Operation::Classes(vec![PolicyId(1)]),
+        Operation::ChangePolicy(PolicyChange::Set(
+            file,
+            PolicyEdit { pin: Some(true), ..PolicyEdit::default() },
+        )),
     ]
     .into_iter()
     .chain(of_groups(dir))

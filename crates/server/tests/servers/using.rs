@@ -46,6 +46,13 @@ fn volumes_are_made_shown_changed_and_deleted() {
     assert!(matches!(&gone, Not::Refused(Refusal::NoVolume(name)) if name == "a"), "{gone:?}");
     let again = asks.create(&bed, "a");
     assert_ne!(again.id, made.id);
+    // It is on record for ever, also by the next process; that nobody knows a volume is no record.
+    let deleted = |asks: &Asks, id| asks.volumes(&VolumeRequest::Deleted(id)).unwrap();
+    let found = deleted(&asks, made.id);
+    assert_eq!((found[0].id, found[0].name.as_str()), (made.id, "a"));
+    for id in [again.id, forebay_types::VolumeId([9; 16])] {
+        assert_eq!(deleted(&asks, id), []);
+    }
     assert!(!asks.join("a", 2).sees("file"), "a new volume is empty");
 }
 

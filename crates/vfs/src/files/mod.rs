@@ -10,7 +10,7 @@ mod kernel;
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use forebay_meta::{DirEntry, Inode, NewInode, Removed, RenameMode, SetAttr, SetXattr};
-use forebay_types::{Ino, Timespec};
+use forebay_types::{Ino, PolicyId, Timespec};
 
 pub use bytes::{By, Space, Through, Whence, Write, WriteAt};
 pub use forebay_data::{ReadPiece, ReadPieces};
@@ -126,6 +126,11 @@ pub trait Files: Debug + Send + Sync {
         let _ = (ino, size);
     }
 
+    /// Whether bytes of this inode may be on a disk of this machine, by its policy. Asked before each piece that is put there; may wait for other machines.
+    fn may_keep(&self, inode: &Inode) -> bool {
+        inode.row.policy == PolicyId::NONE
+    }
+
     /// `len` bytes from `offset` on, fewer at the end of the file.
     fn read(&self, ino: Ino, offset: u64, len: u32) -> Result<ReadPieces, VfsError>;
 
@@ -161,6 +166,12 @@ pub trait Files: Debug + Send + Sync {
 
     /// Whether all changes are refused.
     fn read_only(&self) -> bool;
+
+    /// A path of an inode of a volume that others change too, for messages: what is known of it without asking anybody, perhaps nothing.
+    fn known_path(&self, ino: Ino) -> Option<Vec<u8>> {
+        let _ = ino;
+        None
+    }
 
     /// Bytes of a block: how large a file can be follows from it.
     fn block_size(&self) -> u32;

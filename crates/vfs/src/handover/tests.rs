@@ -22,6 +22,7 @@ fn row(size: u64) -> InodeRow {
         has_xattrs: true,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: Layout::Empty,
     }
 }

@@ -17,6 +17,7 @@
 mod assemble;
 mod change;
 mod plain;
+mod sealed;
 mod table;
 mod uses;
 
@@ -36,6 +37,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
 pub use plain::PlainFile;
+pub use sealed::{SealedFiles, SealedLease};
 use table::Table;
 
 use crate::{
@@ -49,6 +51,8 @@ pub const ASSEMBLED_MIN: u64 = 1 << 20;
 const ROUND: Duration = Duration::from_millis(500);
 /// Pieces that are scrubbed each round.
 const SCRUB_PIECES: u32 = 2;
+/// Where they are, in the directory that was chosen for them.
+const DIRECTORY: &str = "assembled";
 /// Files that wait to be assembled, at most.
 const QUEUE_MAX: usize = 64;
 
@@ -161,12 +165,16 @@ impl Assembled {
         if capacity == 0 || capacity < options.assembled_min || !allowed {
             return Ok(None);
         }
-        let dir = options.cache_dir.as_ref().unwrap_or(&paths.root).join("assembled");
+        let dir = options.cache_dir.as_ref().unwrap_or(&paths.root).join(DIRECTORY);
         std::fs::create_dir_all(&dir).map_err(io_error("make the directory", &dir))?;
-        Ok(Some(Assembled {
+        Ok(Some(Assembled::new(dir, capacity, options.assembled_min)))
+    }
+
+    fn new(dir: PathBuf, capacity: u64, min: u64) -> Assembled {
+        Assembled {
             dir,
             capacity,
-            min: options.assembled_min.max(1),
+            min: min.max(1),
             table: Mutex::default(),
             busy: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -175,7 +183,30 @@ impl Assembled {
             scrub: Mutex::default(),
             queue: Mutex::default(),
             wake: Condvar::new(),
-        }))
+        }
+    }
+
+    /// Says that a file was opened for reading: one that is opened again is worth being assembled. Cheap.
+    fn opened(&self, ino: Ino, size: u64) {
+        if size >= self.min && self.table.lock().note_open(ino, size, self.capacity) {
+            self.want(ino);
+        }
+    }
+
+    /// Waits until a file is to be assembled, or for a round.
+    fn wait(&self) {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() {
+            self.wake.wait_for(&mut queue, ROUND);
+        }
+    }
+
+    /// Nothing more is assembled, and what nobody leases goes.
+    fn end(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.queue.lock().clear();
+        self.change(Table::clear);
+        self.wake.notify_all();
     }
 
     fn status(&self) -> AssembledStatus {
@@ -234,10 +265,9 @@ impl Volume {
 
     /// Assembles nothing more, and lets go what nobody leases: nobody has a use for it.
     pub fn stop_assembling(&self) {
-        let Some(assembled) = &self.assembled else { return };
-        assembled.stopped.store(true, Ordering::Relaxed);
-        assembled.queue.lock().clear();
-        assembled.change(Table::clear);
+        if let Some(assembled) = &self.assembled {
+            assembled.end();
+        }
     }
 
     /// What is assembled; `None` where nothing is.
@@ -288,11 +318,8 @@ impl Volume {
 
     /// Says that a file was opened for reading: one that is opened again is worth being assembled. Cheap.
     pub fn opened_for_reading(&self, ino: Ino, size: u64) {
-        let Some(assembled) = self.assembled.as_ref().filter(|assembled| size >= assembled.min) else {
-            return;
-        };
-        if assembled.table.lock().note_open(ino, size, assembled.capacity) {
-            assembled.want(ino);
+        if let Some(assembled) = &self.assembled {
+            assembled.opened(ino, size);
         }
     }
 
@@ -314,15 +341,7 @@ impl Volume {
     #[doc(hidden)]
     pub fn assemble_round(&self) -> bool {
         let Some(assembled) = &self.assembled else { return false };
-        assembled.bury();
-        let next = assembled.queue.lock().pop_front();
-        match next {
-            Some(ino) => self.assemble(assembled, ino),
-            None => {
-                (0..SCRUB_PIECES).for_each(|_| self.scrub_step(assembled));
-                false
-            }
-        }
+        assembled.round(self)
     }
 }
 
@@ -333,12 +352,7 @@ pub(crate) fn run(volume: &Weak<Volume>) {
         if volume.upkeep.stopping() {
             return;
         }
-        {
-            let mut queue = assembled.queue.lock();
-            if queue.is_empty() {
-                assembled.wake.wait_for(&mut queue, ROUND);
-            }
-        }
+        assembled.wait();
         if volume.upkeep.stopping() {
             return;
         }

@@ -2,6 +2,7 @@
 
 use std::{fs::File, io, os::fd::AsFd, os::unix::fs::FileExt, os::unix::fs::MetadataExt, path::Path};
 
+use forebay_data::{ReadPiece, ReadPieces};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::{
@@ -60,14 +61,33 @@ impl PlainFile {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    /// Fills in bytes while it is assembled.
-    pub(super) fn fill(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
-    }
-
-    /// Notes the checksum of a piece that was filled in.
-    pub(super) fn sum(&self, piece: u64, sum: u32) {
-        self.sums.lock().insert(piece, sum);
+    /// Fills in the `len` bytes of a piece as reads give them, and notes its checksum; holes stay holes. `anew`: something is there already. False: it is not all there.
+    pub(super) fn fill_piece(&self, piece: u64, len: u64, parts: ReadPieces, anew: bool) -> io::Result<bool> {
+        let offset = piece * PIECE;
+        let (mut at, mut sum, mut whole) = (offset, 0, true);
+        for part in parts {
+            match part {
+                ReadPiece::Bytes(bytes) => {
+                    self.file.write_all_at(&bytes, at)?;
+                    sum = crc32c::crc32c_append(sum, &bytes);
+                    at += bytes.len() as u64;
+                }
+                ReadPiece::Zeros(zeros) => {
+                    whole = false;
+                    if anew {
+                        self.punch(at, zeros as u64)?;
+                    }
+                    at += zeros as u64;
+                }
+            }
+        }
+        if at != offset + len {
+            return Ok(false);
+        }
+        if whole {
+            self.sums.lock().insert(piece, sum);
+        }
+        Ok(true)
     }
 
     /// Takes the room that bytes need, so that writing them cannot fail for want of it.

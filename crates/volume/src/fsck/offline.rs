@@ -10,6 +10,7 @@ use std::{
 };
 
 use forebay_data::{DataError, Journal, Replay, ReplayError, Replayed};
+use forebay_env::FileLock;
 use forebay_format::{
     key::Key,
     record::{Changes, StreamRun},
@@ -20,7 +21,6 @@ use forebay_meta::{EmbeddedEngine, Engine};
 use forebay_object::{ObjectStore, StoreOptions};
 use forebay_types::{Encryption, Epoch, SegmentId, Sequence};
 use rustc_hash::FxHashMap;
-use rustix::fs::{FlockOperation, flock};
 
 use super::{
     FsckOptions,
@@ -51,7 +51,7 @@ pub(super) struct Offline {
     /// What of the journal is to be cut off.
     pub(super) cut: Option<Replay>,
     _scratch: Scratch,
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 /// A directory that is gone when this is.
@@ -121,7 +121,7 @@ fn config(root: &Path, found: &mut Found) -> Result<Option<VolumeConfig>, Volume
     Ok(None)
 }
 
-fn lock(paths: &VolumePaths, found: &mut Found) -> Result<Option<File>, VolumeError> {
+fn lock(paths: &VolumePaths, found: &mut Found) -> Result<Option<FileLock>, VolumeError> {
     let path = paths.lock();
     let file = match File::options().read(true).write(true).open(&path) {
         Ok(file) => file,
@@ -133,13 +133,9 @@ fn lock(paths: &VolumePaths, found: &mut Found) -> Result<Option<File>, VolumeEr
         }
         Err(error) => return Err(io_error("open", &path)(error)),
     };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(VolumeError::InUse { path: paths.root.clone(), by: String::new() })
-        }
-        Err(error) => Err(io_error("lock", &path)(error.into())),
-    }
+    let lock = FileLock::take(file).map_err(io_error("lock", &path))?;
+    let in_use = || VolumeError::InUse { path: paths.root.clone(), by: String::new() };
+    lock.map(Some).ok_or_else(in_use)
 }
 
 /// Whether there is metadata to look at.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_format::{
     FormatError,
     key::{Item, Key},
+    policy_row::PolicyRow,
     row::{
         AppliedRow, BytesRow, CountersRow, CutsRow, DentryRow, DirectoryRow, Extent, InodeRow, Layout,
         ObjectRef, Row, SegmentRow, SubvolumeRow, TOMBSTONE,
@@ -124,6 +125,14 @@ impl Tables {
                 if let Err(error) = SegmentSetRow::decode(value) {
                     let message = format!("the set of segment {id} cannot be read ({error})");
                     found.add(Severity::Loss, "row-undecodable", About::default(), message, None);
+                }
+                Ok(())
+            }
+            Key::Policy(id) => {
+                // What goes by it is kept as if it said the most: nothing is lost, and nobody can tell what it said.
+                if let Err(error) = PolicyRow::decode(value) {
+                    let message = format!("the policy {id} cannot be read ({error})");
+                    found.add(Severity::Damage, "row-undecodable", About::default(), message, None);
                 }
                 Ok(())
             }
@@ -253,13 +262,21 @@ impl Tables {
             segment: self.segments.keys().chain(self.uses.keys()).max().map_or(1, |id| id.0 + 1),
             object: objects.map(|object| object.id.0 + 1).max().unwrap_or(1),
             subvolume: self.subvolumes.keys().chain(self.newest.keys()).max().map_or(2, |id| id.0 + 1),
+            inodes: None,
         };
-        let now = self.counters.unwrap_or(CountersRow { run: 0, segment: 0, object: 0, subvolume: 0 });
+        let now = self.counters.unwrap_or(CountersRow {
+            run: 0,
+            segment: 0,
+            object: 0,
+            subvolume: 0,
+            inodes: None,
+        });
         let right = CountersRow {
             run: now.run.max(least.run),
             segment: now.segment.max(least.segment),
             object: now.object.max(least.object),
             subvolume: now.subvolume.max(least.subvolume),
+            inodes: now.inodes,
         };
         if right == now {
             return;

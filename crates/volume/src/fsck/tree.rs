@@ -506,7 +506,8 @@ impl<'a> Tree<'a> {
                 _ => name.push(b'_'),
             }
         }
-        let least = CountersRow { run: tables.highest_run + 1, segment: 1, object: 1, subvolume: 2 };
+        let least =
+            CountersRow { run: tables.highest_run + 1, segment: 1, object: 1, subvolume: 2, inodes: None };
         let counters = tables.counters.get_or_insert(least);
         let ino = Ino::in_run(counters.run, 0);
         counters.run += 1;
@@ -541,6 +542,7 @@ fn new_inode(kind: FileKind, mode: u16, parent: Ino) -> InodeRow {
         has_xattrs: false,
         has_cuts: false,
         coherence: forebay_types::Coherence::Coherent,
+        policy: forebay_types::PolicyId::NONE,
         layout: Layout::Empty,
     }
 }

@@ -162,7 +162,7 @@ fn rows_of_the_volume() {
     row_fault(
         "low counters",
         |rows| {
-            let row = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 };
+            let row = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2, inodes: None };
             rows.set(Key::Counters.encode(), Some(row.encode()));
         },
         &["counter-behind"],

@@ -90,7 +90,7 @@ fn a_repair_of_rows_and_files() {
     let rows = Rows::of(&root);
     rows.change("hard1", |row| row.nlink = 5);
     rows.change_segment("packed", |row| row.live += 1);
-    let counters = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2 };
+    let counters = CountersRow { run: 1, segment: 1, object: 1, subvolume: 2, inodes: None };
     rows.set(Key::Counters.encode(), Some(counters.encode()));
     let item = Item::Directory(rows.ino("dir"));
     let row = DirectoryRow::decode(&rows.shown(&item).unwrap().1).unwrap();

@@ -107,6 +107,8 @@ fn volume_of(dir: &Path) -> Result<Option<Mounted>, CliError> {
 fn probe(dir: &Path) -> Result<Probe, CliError> {
     let Some(mounted) = volume_of(dir)? else { return Ok(Probe::default()) };
     let pid = Client::of_mount(&mounted)?.process()?.pid();
+    // What it holds and collects is its servers' business.
+    let shared = mounted.volume.to_str().is_some_and(|volume| volume.starts_with("forebay://"));
     let (draining, chilled, counted, collecting) =
         (mounted.clone(), mounted.clone(), mounted.clone(), mounted.clone());
     let observed = mounted;
@@ -119,7 +121,9 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
     };
     let observe = move || -> io::Result<BTreeMap<String, f64>> {
         // Files that the metadata engine would merge later are not what the volume holds.
-        let _: bool = ask(&observed, "settle")?;
+        if !shared {
+            let _: bool = ask(&observed, "settle")?;
+        }
         let status: Value = ask(&observed, "status")?;
         let figure = |key: &str| Some((key.to_owned(), status[key].as_f64()?));
         Ok([
@@ -135,13 +139,14 @@ fn probe(dir: &Path) -> Result<Probe, CliError> {
         .filter_map(figure)
         .collect())
     };
+    let collect = move || ask::<Value>(&collecting, "gc").map(drop);
     Ok(Probe {
         pid: Some(pid),
         drain: Some(Box::new(drain)),
         chill: Some(Box::new(move || ask(&chilled, "chill"))),
         requests: Some(Box::new(move || ask(&counted, "stats").map(|stats| requests(&stats)))),
         observe: Some(Box::new(observe)),
-        collect: Some(Box::new(move || ask::<Value>(&collecting, "gc").map(drop))),
+        collect: (!shared).then(|| Box::new(collect) as _),
         ..Probe::default()
     })
 }

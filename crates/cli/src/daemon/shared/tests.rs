@@ -34,6 +34,10 @@ impl Keeper for Servers {
         json!({ "session": "41", "server": "meta1" })
     }
 
+    fn empty_caches(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     fn unsettled_bytes(&self) -> u64 {
         self.unsettled.load(Ordering::SeqCst)
     }
@@ -67,6 +71,8 @@ fn setup(mountpoint: PathBuf) -> SharedSetup {
         lists: Vec::new(),
         metrics: None,
         log: None,
+        passthrough: Passthrough::Off("not asked for".to_owned()),
+        passthrough_dir: None,
     }
 }
 
@@ -106,10 +112,11 @@ fn a_mount_without_a_volume_here_is_served_asked_and_stopped() {
     assert_eq!((&shown["dirty_bytes"], shown["servers"].as_array().unwrap().len()), (&json!(7), 2));
     let stats: Value = ask(&mounted, "stats").unwrap();
     assert!(stats["operations"].as_array().unwrap().iter().any(|operation| operation["name"] == "write"));
-    for refused in ["fsck", "gc", "settle", "chill", "takeover 1"] {
+    for refused in ["fsck", "gc", "settle", "takeover 1"] {
         let refusal = ask::<Value>(&mounted, refused).unwrap_err().to_string();
         assert!(refusal.contains("is a shared volume") && !refusal.contains('\n'), "{refused}: {refusal}");
     }
+    assert_eq!(ask::<Value>(&mounted, "chill").unwrap(), json!([]), "its caches are emptied");
     // Not waiting would lose it.
     let left: Left = ask(&mounted, "stop no-drain").unwrap();
     assert_eq!(left, Left::default());
@@ -147,7 +154,9 @@ fn what_cannot_be_is_refused_in_a_line() {
     for (words, what) in [
         (vec!["forebay://a/v", place], "without TLS"),
         (vec!["forebay://a/v", place, "-o", "tls_ca=/ca.pem"], "belong together"),
-        (vec!["forebay://a/v", place, "--insecure", "--passthrough-size", "1G"], "passthrough"),
+        (vec!["forebay://a/v", place, "--insecure", "--passthrough-size", "1G"], "needs a place"),
+        (vec!["forebay://a/v", place, "--insecure", "-o", "passthrough_plaintext"], "not encrypted"),
+        (vec!["forebay://a/v", place, "--insecure", "-o", "passthrough_dir=relative"], "passthrough_dir"),
         (vec!["forebay://a/v", place, "--insecure", "--token", "/no/such/file"], "token"),
         (vec!["forebay://a/v", "/no/such/place", "--insecure"], "/no/such/place"),
         (vec!["forebay://a/v", place, "-o", "soft,timeout=never"], "timeout=never"),

@@ -4,7 +4,7 @@ use forebay_meta::RenameMode;
 use forebay_protocol::{Answer, Operation};
 use forebay_types::{Coherence, Ino};
 
-use super::{Entry, Table};
+use super::{Entry, Table, directory::Found};
 
 impl Table {
     /// The inodes that an operation concerns, as far as they are named or known.
@@ -40,6 +40,8 @@ impl Table {
             | Operation::UnlockHandle(ino, _) => vec![*ino],
             Operation::OpenSegments(open) => vec![open.directory],
             Operation::Space
+            | Operation::Classes(_)
+            | Operation::ChangePolicy(_)
             | Operation::Numbers(..)
             | Operation::Runs(_)
             | Operation::Ahead(_)
@@ -52,12 +54,14 @@ impl Table {
         }
     }
 
-    /// Whether an operation concerns inodes that cannot be told from what is known here: those that a name stands for in a directory that is not delegated, and
+    /// Whether an operation concerns inodes that cannot be told from what is known here: those of a name of which it is not known what it stands for, and
     /// those of a listing.
     pub(in crate::ahead) fn is_vague(&self, operation: &Operation) -> bool {
         match operation {
-            Operation::Lookup(parent, name) => name == b".." || !self.is_delegated(*parent),
-            Operation::Unlink(parent, ..) | Operation::Rmdir(parent, ..) => !self.is_delegated(*parent),
+            Operation::Lookup(parent, name) => name == b".." || !self.tells(*parent, name),
+            Operation::Unlink(parent, name, _) | Operation::Rmdir(parent, name, _) => {
+                !self.tells(*parent, name)
+            }
             Operation::Entries { inodes, .. } => *inodes,
             _ => false,
         }
@@ -74,13 +78,10 @@ impl Table {
             return;
         };
         let mut others = concerned;
-        match answer {
-            Answer::Inode(inode) => others.push(inode.ino),
-            Answer::Renamed(moved, replaced) => {
-                others.push(moved.ino);
-                replaced.iter().for_each(|replaced| self.forget(replaced.ino));
-            }
-            _ => {}
+        others.extend(answer.inode().map(|inode| inode.ino));
+        if let Some((moved, replaced)) = answer.renamed() {
+            others.push(moved.ino);
+            replaced.iter().for_each(|replaced| self.forget(replaced.ino));
         }
         match operation {
             // These change no row that is known here.
@@ -90,14 +91,17 @@ impl Table {
             | Operation::UnlockHandle(..)
             | Operation::MakeNameless(..) => return,
             Operation::Make(parent, name, new) => {
-                let ino = answer.inode().map(|inode| inode.ino);
-                self.put(*parent, name, ino.map(|ino| Entry { ino, kind: new.kind }));
+                self.put_new(
+                    *parent,
+                    name,
+                    answer.inode().map(|inode| Entry { ino: inode.ino, kind: new.kind }),
+                );
             }
             Operation::Link(ino, parent, name) => {
                 let kind = answer.inode().map(|inode| inode.row.kind);
-                self.put(*parent, name, kind.map(|kind| Entry { ino: *ino, kind }));
+                self.put_new(*parent, name, kind.map(|kind| Entry { ino: *ino, kind }));
             }
-            Operation::Unlink(parent, name, _) => self.put(*parent, name, None),
+            Operation::Unlink(parent, name, _) => self.take_out(*parent, name),
             // What is made in it inherits another mode now.
             Operation::SetXattr(ino, name, ..) | Operation::RemoveXattr(ino, name)
                 if name == Coherence::ATTRIBUTE.as_bytes() =>
@@ -105,7 +109,7 @@ impl Table {
                 self.forget(*ino);
             }
             Operation::Rmdir(parent, name, _) => {
-                self.put(*parent, name, None);
+                self.take_out(*parent, name);
                 others.iter().filter(|ino| *ino != parent).for_each(|ino| drop(self.names.remove(ino)));
             }
             Operation::Rename { from, name, to, new_name, mode, .. } => {
@@ -123,37 +127,73 @@ impl Table {
     /// A delegated directory of which only names were known was asked for, and nothing has changed it since.
     pub(in crate::ahead) fn told_again(&mut self, inode: &forebay_protocol::InodeAnswer) {
         if self.is_delegated(inode.ino) && !self.nodes.contains_key(&inode.ino) {
-            let xattrs = (!inode.row.has_xattrs).then(Default::default);
-            let (row, directory) = (inode.row, inode.directory);
-            self.nodes.insert(inode.ino, super::Node { row, directory, target: Vec::new(), xattrs });
+            self.nodes.insert(inode.ino, self.told_of(inode));
         }
     }
 
-    fn put(&mut self, parent: Ino, name: &[u8], entry: Option<Entry>) {
+    /// Whether it is for the owner to say if a name is there, in a directory that is delegated.
+    pub(in crate::ahead) fn leaves_open(&self, parent: Ino, name: &[u8]) -> bool {
+        self.find(parent, name) == Some(Found::Perhaps)
+    }
+
+    /// A name was made that was not there.
+    fn put_new(&mut self, parent: Ino, name: &[u8], entry: Option<Entry>) {
+        match (self.names.get_mut(&parent), entry) {
+            (Some(names), Some(entry)) => names.insert(name.to_vec(), entry),
+            // Nobody says what it is.
+            (Some(_), None) => self.forget(parent),
+            (None, _) => {}
+        }
+    }
+
+    /// A name was taken away that was there.
+    fn take_out(&mut self, parent: Ino, name: &[u8]) {
         if let Some(names) = self.names.get_mut(&parent) {
-            match entry {
-                Some(entry) => drop(names.insert(name.to_vec(), entry)),
-                None => drop(names.remove(name)),
-            }
+            names.remove(name, &self.hashing);
+        }
+    }
+
+    /// A name that was there stands for something else.
+    fn put_again(&mut self, parent: Ino, name: &[u8], entry: Entry) {
+        if let Some(names) = self.names.get_mut(&parent) {
+            names.replace(name, entry, &self.hashing);
         }
     }
 
     fn renamed(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode, answer: &Answer) {
-        let Answer::Renamed(moved, _) = answer else { return };
-        let taken = self.entry(to.0, to.1);
-        if taken.is_some_and(|taken| taken.ino == moved.ino) {
+        let Some((moved, replaced)) = answer.renamed() else { return };
+        let taken = self.find(to.0, to.1);
+        let entry = Entry { ino: moved.ino, kind: moved.row.kind };
+        match (mode, taken) {
             // Two names of one file: neither is gone.
-            return;
-        }
-        let moved = Entry { ino: moved.ino, kind: moved.row.kind };
-        match mode {
+            (_, Some(Found::Entry(taken))) if taken.ino == moved.ino => {}
+            (RenameMode::Exchange, Some(Found::Entry(taken))) => {
+                self.put_again(from.0, from.1, taken);
+                self.put_again(to.0, to.1, entry);
+            }
             // Something that may be known here was moved, and nobody says what.
-            RenameMode::Exchange if taken.is_none() => return self.clear(),
-            RenameMode::Exchange => self.put(from.0, from.1, taken),
-            // Where the other directory is not known, nor is whether both names are of one file.
-            _ if !self.is_delegated(to.0) && self.is_delegated(from.0) => self.forget(from.0),
-            _ => self.put(from.0, from.1, None),
+            (RenameMode::Exchange, _) => self.clear(),
+            // It is not known whether both names are of one file.
+            (_, None) => self.forget_names(from.0),
+            (_, Some(Found::Perhaps)) if replaced.is_none() && moved.row.nlink > 1 => {
+                self.forget_names(from.0);
+                self.forget_names(to.0);
+            }
+            _ => {
+                self.take_out(from.0, from.1);
+                if replaced.is_some() {
+                    self.put_again(to.0, to.1, entry);
+                } else {
+                    self.put_new(to.0, to.1, Some(entry));
+                }
+            }
         }
-        self.put(to.0, to.1, Some(moved));
+    }
+
+    /// It is not known which names a directory has.
+    fn forget_names(&mut self, directory: Ino) {
+        if self.is_delegated(directory) {
+            self.forget(directory);
+        }
     }
 }

@@ -4,18 +4,21 @@
 //! them; any other changes nothing here. Knows no lease, clock, thread or network: who calls it does.
 
 mod change;
+mod directory;
 mod elsewhere;
+mod forget;
 mod names;
 
-use std::{
-    collections::BTreeMap,
-    ops::Bound::{Excluded, Unbounded},
-};
+use std::collections::BTreeMap;
 
 use forebay_format::row::{DirectoryRow, InodeRow, Layout};
-use forebay_protocol::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Operation};
-use forebay_types::{Coherence, FileKind, Ino, Timespec, limits::NAME_MAX};
+use forebay_protocol::{Answer, Contents, Failure, InodeAnswer, Operation};
+use forebay_types::{Coherence, FileKind, Ino, PolicyId, Timespec, limits::NAME_MAX};
 use rustc_hash::FxHashMap;
+
+use directory::Found;
+pub(super) use directory::{Hashing, Names};
+pub(super) use forget::Most;
 
 /// Entries that one answer has at most, as the owner has it.
 const ENTRIES_MAX: usize = 4096;
@@ -35,18 +38,37 @@ struct Node {
     target: Vec<u8>,
     /// All extended attributes, where they are known.
     xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// When it was changed here last, as the table counts.
+    used: u64,
 }
 
-type Names = BTreeMap<Vec<u8>, Entry>;
+/// What is made in a directory has this of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Inherited {
+    coherence: Coherence,
+    policy: PolicyId,
+}
+
+impl Inherited {
+    /// What is common.
+    const PLAIN: Inherited = Inherited { coherence: Coherence::Coherent, policy: PolicyId::NONE };
+
+    fn of(row: &InodeRow) -> Inherited {
+        Inherited { coherence: row.coherence, policy: row.policy }
+    }
+}
 
 /// The table.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Directories of which all names are known.
+    /// Directories of which all names are known, or a hash of them.
     names: FxHashMap<Ino, Names>,
-    /// What is made in them inherits this, where it is not the common mode. Stays while a directory's row is not known.
-    modes: FxHashMap<Ino, Coherence>,
+    /// What is made in them inherits this, where it is not what is common. Stays while a directory's row is not known.
+    inherits: FxHashMap<Ino, Inherited>,
     nodes: FxHashMap<Ino, Node>,
+    hashing: Hashing,
+    /// Operations that were carried out.
+    used: u64,
     block_size: u32,
 }
 
@@ -62,35 +84,36 @@ impl Table {
     pub(super) fn new(block_size: u32) -> Table {
         Table {
             names: FxHashMap::default(),
-            modes: FxHashMap::default(),
+            inherits: FxHashMap::default(),
             nodes: FxHashMap::default(),
+            hashing: Hashing::default(),
+            used: 0,
             block_size,
         }
     }
 
-    /// Inodes and names, about.
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len() + self.names.values().map(BTreeMap::len).sum::<usize>()
+    /// One in which many names have the same hash.
+    #[cfg(test)]
+    pub(super) fn hashing_by(block_size: u32, hashing: Hashing) -> Table {
+        Table { hashing, ..Table::new(block_size) }
+    }
+
+    /// How the names of its directories are hashed.
+    pub(super) fn hashing(&self) -> &Hashing {
+        &self.hashing
     }
 
     pub(super) fn clear(&mut self) {
         self.names.clear();
-        self.modes.clear();
+        self.inherits.clear();
         self.nodes.clear();
     }
 
     /// Nothing more is answered about this inode, nor about names in it.
     pub(super) fn forget(&mut self, ino: Ino) {
         self.names.remove(&ino);
-        self.modes.remove(&ino);
+        self.inherits.remove(&ino);
         self.nodes.remove(&ino);
-    }
-
-    /// Forgets every inode of which `kept` says no.
-    pub(super) fn retain(&mut self, kept: impl Fn(Ino) -> bool) {
-        self.names.retain(|ino, _| kept(*ino));
-        self.modes.retain(|ino, _| kept(*ino));
-        self.nodes.retain(|ino, _| kept(*ino));
     }
 
     pub(super) fn is_delegated(&self, directory: Ino) -> bool {
@@ -98,23 +121,30 @@ impl Table {
     }
 
     /// A directory is delegated: these are all of its names.
-    pub(super) fn delegate(&mut self, directory: &InodeAnswer, entries: Names) {
+    pub(super) fn delegate(&mut self, directory: &InodeAnswer, mut names: Names) {
+        let ino = directory.ino;
+        names.used = self.used;
+        self.inherits_from(ino, Inherited::of(&directory.row));
+        self.nodes.insert(ino, self.told_of(directory));
+        self.names.insert(ino, names);
+    }
+
+    /// A directory as the owner tells of it.
+    fn told_of(&self, directory: &InodeAnswer) -> Node {
         let xattrs = (!directory.row.has_xattrs).then(BTreeMap::new);
-        let InodeAnswer { ino, row, directory, .. } = directory;
-        self.has_mode(*ino, row.coherence);
-        self.nodes.insert(*ino, Node { row: *row, directory: *directory, target: Vec::new(), xattrs });
-        self.names.insert(*ino, entries);
+        let InodeAnswer { row, directory, .. } = directory;
+        Node { row: *row, directory: *directory, target: Vec::new(), xattrs, used: self.used }
     }
 
-    fn mode_of(&self, directory: Ino) -> Coherence {
-        self.modes.get(&directory).copied().unwrap_or(Coherence::Coherent)
+    fn inherited(&self, directory: Ino) -> Inherited {
+        self.inherits.get(&directory).copied().unwrap_or(Inherited::PLAIN)
     }
 
-    fn has_mode(&mut self, directory: Ino, coherence: Coherence) {
-        if coherence == Coherence::Coherent {
-            self.modes.remove(&directory);
+    fn inherits_from(&mut self, directory: Ino, inherited: Inherited) {
+        if inherited == Inherited::PLAIN {
+            self.inherits.remove(&directory);
         } else {
-            self.modes.insert(directory, coherence);
+            self.inherits.insert(directory, inherited);
         }
     }
 
@@ -130,11 +160,12 @@ impl Table {
                 needed.extend(self.named(*parent, name)?);
                 Some(needed)
             }
-            Operation::Make(parent, ..) | Operation::Entries { directory: parent, inodes: false, .. } => {
-                self.is_delegated(*parent).then(|| vec![*parent])
+            Operation::Make(parent, name, _) => self.tells(*parent, name).then(|| vec![*parent]),
+            Operation::Entries { directory, inodes: false, .. } => {
+                self.names.get(directory).filter(|names| names.are_known()).map(|_| vec![*directory])
             }
-            Operation::Link(ino, parent, _) => {
-                (node(ino).is_some() && self.is_delegated(*parent)).then(|| vec![*ino, *parent])
+            Operation::Link(ino, parent, name) => {
+                (node(ino).is_some() && self.tells(*parent, name)).then(|| vec![*ino, *parent])
             }
             Operation::Rename { from, name, to, new_name, .. } => {
                 let (moved, taken) = (self.named(*from, name)?, self.named(*to, new_name)?);
@@ -174,10 +205,39 @@ impl Table {
 
     /// What a name of a delegated directory stands for, if anything; `None` where that is not known whole.
     fn named(&self, parent: Ino, name: &[u8]) -> Option<Option<Ino>> {
-        let Some(entry) = self.names.get(&parent)?.get(name) else { return Some(None) };
+        let entry = match self.find(parent, name)? {
+            Found::Entry(entry) => entry,
+            Found::Nothing => return Some(None),
+            Found::Perhaps => return None,
+        };
         let whole = self.nodes.contains_key(&entry.ino)
             && (entry.kind != FileKind::Directory || self.is_delegated(entry.ino));
         whole.then_some(Some(entry.ino))
+    }
+
+    /// What is known of a name, if its directory is delegated.
+    fn find(&self, parent: Ino, name: &[u8]) -> Option<Found> {
+        self.names.get(&parent).map(|names| names.find(name, &self.hashing))
+    }
+
+    /// What a name of a delegated directory stands for, if anything, where that is known here.
+    #[cfg(test)]
+    pub(super) fn told_name(&self, parent: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        match self.find(parent, name)? {
+            Found::Entry(entry) => Some(Some(entry.ino)),
+            Found::Nothing => Some(None),
+            Found::Perhaps => None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_hashes(&self, directory: Ino) -> bool {
+        self.names.get(&directory).is_some_and(|names| names.hashed() > 0)
+    }
+
+    /// Whether it is known here what a name stands for, if anything.
+    fn tells(&self, parent: Ino, name: &[u8]) -> bool {
+        matches!(self.find(parent, name), Some(Found::Entry(_) | Found::Nothing))
     }
 
     /// Whether it is known which of the directories above two others are the same: what is in one of them is above the other only where it is seen to be.
@@ -200,6 +260,7 @@ impl Table {
 
     /// Carries out an operation that is inside, at `now`. `made`: the number of what it makes.
     pub(super) fn carry_out(&mut self, operation: &Operation, now: Timespec, made: Ino) -> Done {
+        self.used += 1;
         let done = match operation {
             Operation::Lookup(..)
             | Operation::Inode(_)
@@ -222,12 +283,7 @@ impl Table {
             Operation::Inode(ino) => Answer::Inode(Box::new(self.told(*ino)?)),
             Operation::Entries { directory, after, limit, .. } => {
                 let names = self.names.get(directory).ok_or(Failure::NotDirectory)?;
-                let from = after.as_deref().map_or(Unbounded, Excluded);
-                let page = names.range::<[u8], _>((from, Unbounded));
-                let entries = page.take((*limit as usize).clamp(1, ENTRIES_MAX)).map(|(name, entry)| {
-                    DirectoryEntry { name: name.clone(), ino: entry.ino, kind: entry.kind, inode: None }
-                });
-                Answer::Entries(entries.collect())
+                Answer::Entries(names.page(after.as_deref(), (*limit as usize).clamp(1, ENTRIES_MAX)))
             }
             Operation::ReadLink(ino) => Answer::Bytes(self.node(*ino)?.target.clone()),
             Operation::Xattr(ino, name) => {
@@ -243,7 +299,7 @@ impl Table {
     }
 
     fn entry(&self, parent: Ino, name: &[u8]) -> Option<Entry> {
-        self.names.get(&parent)?.get(name).copied()
+        self.names.get(&parent)?.entry(name)
     }
 
     fn node(&self, ino: Ino) -> Result<&Node, Failure> {
@@ -251,7 +307,9 @@ impl Table {
     }
 
     fn node_mut(&mut self, ino: Ino) -> Result<&mut Node, Failure> {
-        self.nodes.get_mut(&ino).ok_or(Failure::Stale)
+        let node = self.nodes.get_mut(&ino).ok_or(Failure::Stale)?;
+        node.used = self.used;
+        Ok(node)
     }
 
     /// An inode as an operation that changes it answers.

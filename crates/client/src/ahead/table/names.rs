@@ -8,7 +8,7 @@ use forebay_types::{
     limits::{LINK_MAX, NAME_MAX, SYMLINK_MAX},
 };
 
-use super::{Done, Entry, Names, Node, Table};
+use super::{Done, Entry, Inherited, Names, Node, Table};
 
 type Place<'a> = (Ino, &'a [u8]);
 
@@ -23,12 +23,24 @@ fn check_name(name: &[u8]) -> Result<(), Failure> {
 
 impl Table {
     fn names_mut(&mut self, directory: Ino) -> Result<&mut Names, Failure> {
-        self.names.get_mut(&directory).ok_or(Failure::NotDirectory)
+        let names = self.names.get_mut(&directory).ok_or(Failure::NotDirectory)?;
+        names.used = self.used;
+        Ok(names)
+    }
+
+    /// Takes a name out of a directory. It is there.
+    fn take_name(&mut self, directory: Ino, name: &[u8]) -> Result<(), Failure> {
+        let names = self.names.get_mut(&directory).ok_or(Failure::NotDirectory)?;
+        names.used = self.used;
+        names.remove(name, &self.hashing);
+        Ok(())
     }
 
     /// Counts names that a directory has got or lost, if its row is known.
     fn count(&mut self, directory: Ino, entries: i64, directories: i32, now: Timespec) {
-        if let Some(row) = self.nodes.get_mut(&directory).and_then(|node| node.directory.as_mut()) {
+        if let Ok(node) = self.node_mut(directory)
+            && let Some(row) = &mut node.directory
+        {
             row.entries = row.entries.saturating_add_signed(entries);
             row.directories = row.directories.saturating_add_signed(directories);
             (row.mtime, row.ctime) = (now, now);
@@ -56,6 +68,8 @@ impl Table {
         if new.target.len() > SYMLINK_MAX {
             return Err(Failure::NameTooLong);
         }
+        let inherited = self.inherited(parent);
+        let Inherited { coherence, policy } = inherited;
         let row = InodeRow {
             kind: new.kind,
             mode: new.mode,
@@ -72,17 +86,18 @@ impl Table {
             parent,
             has_xattrs: !new.xattrs.is_empty(),
             has_cuts: false,
-            coherence: self.mode_of(parent),
+            coherence,
+            policy,
             layout: if new.target.is_empty() { Layout::Empty } else { Layout::Inline },
         };
         let is_directory = new.kind == FileKind::Directory;
         let empty = DirectoryRow { entries: 0, directories: 0, mtime: now, ctime: now };
         let xattrs = Some(new.xattrs.iter().cloned().collect());
         let (directory, target) = (is_directory.then_some(empty), new.target.clone());
-        self.nodes.insert(ino, Node { row, directory, target, xattrs });
+        self.nodes.insert(ino, Node { row, directory, target, xattrs, used: self.used });
         if is_directory {
-            self.has_mode(ino, row.coherence);
-            self.names.insert(ino, Names::new());
+            self.inherits_from(ino, inherited);
+            self.names.insert(ino, Names::used_at(self.used));
         }
         self.names_mut(parent)?.insert(name.to_vec(), Entry { ino, kind: new.kind });
         self.count(parent, 1, i32::from(is_directory), now);
@@ -129,7 +144,7 @@ impl Table {
         if entry.kind == FileKind::Directory {
             return Err(Failure::IsDirectory);
         }
-        self.names_mut(parent)?.remove(name);
+        self.take_name(parent, name)?;
         self.count(parent, -1, 0, now);
         let left = self.drop_name(entry.ino, open, now)?;
         Ok(Done { answer: Answer::Inode(Box::new(left)), touched: vec![parent, entry.ino] })
@@ -148,7 +163,7 @@ impl Table {
             return Err(Failure::NotDirectory);
         }
         self.empty(entry.ino)?;
-        self.names_mut(parent)?.remove(name);
+        self.take_name(parent, name)?;
         self.count(parent, -1, -1, now);
         let left = self.drop_name(entry.ino, open, now)?;
         Ok(Done { answer: Answer::Inode(Box::new(left)), touched: vec![parent, entry.ino] })
@@ -228,7 +243,7 @@ impl Table {
                 (false, false) => {}
             }
         }
-        self.names_mut(from.0)?.remove(from.1);
+        self.take_name(from.0, from.1)?;
         self.names_mut(to.0)?.insert(to.1.to_vec(), moved);
         let counted = i32::from(is_directory);
         self.count(from.0, -1, -counted, now);

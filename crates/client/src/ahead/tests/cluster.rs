@@ -26,6 +26,7 @@ use crate::{
     ahead::{Ahead, AheadOptions, Leases},
     asks::Asks,
     error::ClientError,
+    link::Patience,
 };
 
 /// After which a test gives something up that never comes.
@@ -84,6 +85,17 @@ impl Cluster {
 
     /// A client whose requests are under way this long.
     pub fn slow_client(&self, number: u128, delay: Duration) -> Arc<Client> {
+        let options = AheadOptions { operations: 500, ..AheadOptions::new(4 << 20) };
+        self.client_with(number, delay, options)
+    }
+
+    /// A client that knows so many inodes and names at most, and so many hashes.
+    pub fn forgetful_client(&self, number: u128, known: usize, hashed: usize) -> Arc<Client> {
+        let options = AheadOptions { operations: 50, known, hashed, ..AheadOptions::new(4 << 20) };
+        self.client_with(number, Duration::ZERO, options)
+    }
+
+    fn client_with(&self, number: u128, delay: Duration, options: AheadOptions) -> Arc<Client> {
         let session = SessionId(number);
         let owner = Arc::clone(&self.owner.read());
         let (to, from) = mpsc::channel();
@@ -103,13 +115,14 @@ impl Cluster {
             delay,
             cut: AtomicBool::new(false),
             asked: AtomicU64::new(0),
+            there: AtomicU64::new(0),
             wrong: Mutex::default(),
             runs_from: AtomicU64::new(0),
             no_runs: AtomicBool::new(false),
             gate: Gate::default(),
+            garbles: AtomicBool::new(false),
         });
         let (under, leases) = (Arc::clone(&link) as _, Arc::clone(&link) as _);
-        let options = AheadOptions { operations: 500, ..AheadOptions::new(4 << 20) };
         let ahead = Ahead::start(under, leases, Arc::new(SystemClock), options).unwrap();
         let client = Arc::new(Client { link, ahead });
         self.clients.lock().insert(session, Arc::downgrade(&client));
@@ -162,12 +175,16 @@ pub struct Link {
     /// Nothing arrives any more.
     pub cut: AtomicBool,
     pub asked: AtomicU64,
+    /// Files that were to be made at the owner.
+    pub there: AtomicU64,
     pub wrong: Mutex<Vec<Ino>>,
     /// Where not 0: the numbers that it says it was given, in place of those that it was.
     pub runs_from: AtomicU64,
     /// It is given no numbers.
     pub no_runs: AtomicBool,
     pub gate: Gate,
+    /// The next answer to what was done ahead cannot be read.
+    pub garbles: AtomicBool,
 }
 
 impl Asks for Link {
@@ -185,7 +202,11 @@ impl Asks for Link {
         operation: Operation,
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
+        if matches!(&operation, Operation::Make(_, _, new) if new.kind == FileKind::Regular) {
+            self.there.fetch_add(1, Ordering::SeqCst);
+        }
         let (operation, refused) = self.gate.pass(operation)?;
+        let garbled = matches!(operation, Operation::Ahead(_)) && self.garbles.swap(false, Ordering::SeqCst);
         let changes = operation.changes();
         let slot = changes.then(|| self.take_slot());
         let request = Request { session: self.session, slot, operation, wish };
@@ -195,6 +216,9 @@ impl Asks for Link {
             self.freed.notify_one();
         }
         let mut response = answered?;
+        if garbled {
+            return Err(ClientError::Unexpected("an answer of no known kind".to_owned()));
+        }
         refused.put_into(&mut response.answer);
         let from = self.runs_from.load(Ordering::SeqCst);
         if let (Answer::Runs(first, _), 1..) = (&mut response.answer, from) {
@@ -359,5 +383,16 @@ pub fn rename(from: (Ino, &str), to: (Ino, &str)) -> Operation {
         new_name: to.1.as_bytes().to_vec(),
         mode: forebay_meta::RenameMode::Replace,
         open: Vec::new(),
+    }
+}
+
+/// However long it takes.
+impl Ahead {
+    pub(super) fn settle(&self, inos: &[Ino]) -> Result<(), ClientError> {
+        self.settle_within(inos, &Patience::FOREVER)
+    }
+
+    pub(super) fn settle_all(&self) -> Result<(), ClientError> {
+        self.settle_all_within(&Patience::FOREVER)
     }
 }

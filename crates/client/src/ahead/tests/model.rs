@@ -1,25 +1,22 @@
 //! The table and a namespace do the same.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use forebay_env::{Clock, ManualClock};
 use forebay_format::{record::Changes, row::Layout};
 use forebay_meta::{
-    Append, Inode, Log, LogError, MemoryEngine, MetaError, Namespace, NewInode, Place, RenameMode, SetAttr,
-    SetTime, SetXattr, Urgency,
+    Append, Inode, Log, LogError, MemoryEngine, MetaError, Namespace, NewContents, NewInode, Place,
+    RenameMode, SetAttr, SetTime, SetXattr, Urgency,
 };
 use forebay_protocol::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Operation};
 use forebay_types::{Epoch, FileKind, Ino, SegmentId, Sequence, SubvolumeId, Timespec};
 
-use super::super::table::{Entry, Table};
+use super::super::table::{Entry, Hashing, Most, Names, Table};
 
-const AT: SubvolumeId = SubvolumeId::FIRST;
+pub const AT: SubvolumeId = SubvolumeId::FIRST;
 const BLOCK: u32 = 4 << 20;
 
 #[derive(Default)]
@@ -63,12 +60,12 @@ impl Dice {
 
 fn told(ns: &Namespace, inode: &Inode) -> Answer {
     let inline = inode.row.layout == Layout::Inline;
-    let contents = inline.then(|| Contents::Inline(ns.read_link(AT, inode.ino).unwrap()));
+    let contents = inline.then(|| Contents::Inline(ns.inline(AT, inode.ino).unwrap()));
     Answer::Inode(Box::new(InodeAnswer { contents, ..InodeAnswer::of(inode) }))
 }
 
 /// As the owner does it.
-fn owner(ns: &Namespace, operation: &Operation, made: Ino) -> Result<Answer, MetaError> {
+pub fn owner(ns: &Namespace, operation: &Operation, made: Ino) -> Result<Answer, MetaError> {
     let inode = |inode: &Inode| Answer::Inode(Box::new(InodeAnswer::of(inode)));
     Ok(match operation {
         Operation::Lookup(parent, name) => told(ns, &*ns.lookup(AT, *parent, name)?),
@@ -109,6 +106,17 @@ fn owner(ns: &Namespace, operation: &Operation, made: Ino) -> Result<Answer, Met
         Operation::RemoveXattr(ino, name) => {
             ns.remove_xattr(AT, *ino, name)?;
             Answer::Done
+        }
+        Operation::Commit(commit) => {
+            let files = commit.files.iter().map(|file| NewContents {
+                ino: file.ino,
+                inline: file.inline.as_deref(),
+                extents: &file.extents,
+                size: file.size,
+                attr: file.attr,
+                mtime: file.mtime,
+            });
+            Answer::Committed(ns.take_in(AT, &[], &files.collect::<Vec<_>>())?)
         }
         _ => panic!("{operation:?}"),
     })
@@ -196,38 +204,70 @@ fn delegate(ns: &Namespace, table: &mut Table, directory: Ino) {
         return;
     }
     let entries = ns.entries(AT, directory, None, 4096).unwrap();
-    let names: BTreeMap<_, _> =
-        entries.into_iter().map(|entry| (entry.name, Entry { ino: entry.ino, kind: entry.kind })).collect();
+    let mut names = Names::default();
+    for entry in entries {
+        names.insert(entry.name, Entry { ino: entry.ino, kind: entry.kind });
+    }
     table.delegate(&InodeAnswer::of(&inode), names);
 }
 
-/// Runs operations on both. `partly`: some of what is known is forgotten now and then, and some operations are carried out by the owner alone.
-fn run(seed: u64, partly: bool) -> (u32, u32) {
-    let mut dice = Dice(seed);
+/// A namespace that is alone, and its clock.
+pub fn namespace() -> (Namespace, Arc<ManualClock>) {
     let (engine, clock) = (Arc::new(MemoryEngine::default()), Arc::new(ManualClock::default()));
     Namespace::format(engine.as_ref(), clock.as_ref(), 0, 0, 0o755).unwrap();
     let (log, segments) = (Arc::new(NoLog::default()), Arc::new(AtomicU64::new(1)));
     let ns = Namespace::open(engine, log, Arc::clone(&clock) as _, BLOCK, Epoch(1), segments).unwrap();
-    let mut table = Table::new(BLOCK);
+    (ns, clock)
+}
+
+/// What the table knows of what there is.
+#[derive(Clone, Copy, PartialEq)]
+enum Knows {
+    All,
+    /// Some of it is forgotten now and then, and some operations are carried out by the owner alone.
+    Some,
+    /// The same, and of most names no more than a hash, which many others have, too.
+    Hashes,
+}
+
+/// How many operations were carried out here, at the owner alone, and here in a directory of which not all names are known.
+#[derive(Default)]
+struct Counts {
+    here: u32,
+    elsewhere: u32,
+    hashed: u32,
+}
+
+/// Runs operations on both.
+fn run(seed: u64, knows: Knows, counts: &mut Counts) {
+    let mut dice = Dice(seed);
+    let (ns, clock) = namespace();
+    let mut table = match knows {
+        Knows::Hashes => Table::hashing_by(BLOCK, Hashing::narrow(dice.pick(&[0, 1, 3, u64::MAX]))),
+        _ => Table::new(BLOCK),
+    };
     delegate(&ns, &mut table, Ino::ROOT);
     let run = ns.new_runs(1);
     let (mut inos, mut directories) = (vec![Ino::ROOT], vec![Ino::ROOT]);
-    let (mut here, mut elsewhere) = (0, 0);
     for number in 0..400_u16 {
         clock.advance_ns(1_000_003);
         let operation = operation(&mut dice, &inos, &directories, clock.now());
         let made = Ino::in_run(run, number);
+        let partly = knows != Knows::All;
         let inside = table.inside(&operation).is_some() && !(partly && dice.below(5) == 0);
         let expected =
             owner(&ns, &operation, made).unwrap_or_else(|error| Answer::Failed(Failure::from(&error)));
         if inside {
-            here += 1;
+            counts.here += 1;
+            if let Operation::Make(parent, ..) = &operation {
+                counts.hashed += u32::from(table.has_hashes(*parent));
+            }
             let done = table.carry_out(&operation, clock.now(), made);
             assert_eq!(done.answer, expected, "seed {seed}, {number}: {operation:?}");
             let failed = matches!(expected, Answer::Failed(_));
             assert!(done.touched.is_empty() || operation.changes() && !failed, "{operation:?}");
         } else {
-            elsewhere += 1;
+            counts.elsewhere += 1;
             table.passed(&operation, Some(&expected));
         }
         if let (Operation::Make(_, _, new), Answer::Inode(_)) = (&operation, &expected) {
@@ -238,26 +278,45 @@ fn run(seed: u64, partly: bool) -> (u32, u32) {
             table.forget(dice.pick(&inos));
             delegate(&ns, &mut table, dice.pick(&directories));
         }
+        if knows == Knows::Hashes && dice.below(8) == 0 {
+            let most = Most { known: 4 + dice.below(30) as usize, hashed: 12 };
+            let needed = dice.pick(&inos);
+            table.shrink(most, 1, |ino| ino == needed);
+        }
+        for directory in &directories {
+            for name in [b"a", b"b", b"c", b"d"] {
+                let there = ns.lookup(AT, *directory, name).ok().map(|inode| inode.ino);
+                if let Some(told) = table.told_name(*directory, name) {
+                    assert_eq!(
+                        told, there,
+                        "seed {seed}, {number}: {operation:?}, then {directory} {name:?}"
+                    );
+                }
+            }
+        }
     }
-    (here, elsewhere)
 }
 
 #[test]
 fn the_table_answers_as_the_owner_does() {
-    let (mut here, mut elsewhere) = (0, 0);
-    for seed in 1..400 {
-        let counted = run(seed * 7919, false);
-        (here, elsewhere) = (here + counted.0, elsewhere + counted.1);
-    }
+    let mut counts = Counts::default();
+    (1..400).for_each(|seed| run(seed * 7919, Knows::All, &mut counts));
+    let Counts { here, elsewhere, .. } = counts;
     assert!(here > 3 * elsewhere, "{here} here, {elsewhere} elsewhere");
 }
 
 #[test]
 fn what_is_known_in_part_is_true() {
-    let (mut here, mut elsewhere) = (0, 0);
-    for seed in 1..600 {
-        let counted = run(seed * 104_729, true);
-        (here, elsewhere) = (here + counted.0, elsewhere + counted.1);
-    }
+    let mut counts = Counts::default();
+    (1..600).for_each(|seed| run(seed * 104_729, Knows::Some, &mut counts));
+    let Counts { here, elsewhere, .. } = counts;
     assert!(here > elsewhere / 4, "{here} here, {elsewhere} elsewhere");
+}
+
+#[test]
+fn what_is_known_by_hash_is_true() {
+    let mut counts = Counts::default();
+    (1..1500).for_each(|seed| run(seed * 15_485_863, Knows::Hashes, &mut counts));
+    let Counts { here, elsewhere, hashed } = counts;
+    assert!(here > elsewhere / 10 && hashed > 1000, "{here} here, {elsewhere} elsewhere, {hashed}");
 }

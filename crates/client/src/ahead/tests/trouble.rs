@@ -97,6 +97,27 @@ fn what_the_owner_refuses_is_said_by_the_next_sync() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_read_loses_nothing_that_was_not_asked_for() {
+    let cluster = Cluster::new();
+    let (client, reader) = (cluster.client(1), cluster.client(2));
+    let [one, two] = ["one", "two"].map(|name| client.directory(Ino::ROOT, name));
+    let warm = [client.file(one, "warm"), client.file(two, "warm")];
+    client.ahead.settle(&warm).unwrap();
+    client.link.gate.close(0);
+    client.link.garbles.store(true, Ordering::SeqCst);
+    let first = client.file(one, "first");
+    client.link.gate.wait();
+    // These are in no request yet.
+    let (second, third) = (client.file(two, "second"), client.file(one, "third"));
+    client.link.gate.open();
+    assert!(client.ahead.settle(&[first]).is_err(), "nobody knows");
+    assert_eq!(client.ahead.settle(&[second, third]), Ok(()));
+    assert!(client.ahead.settle_all().is_err());
+    assert_eq!(reader.names(two), ["second", "warm"]);
+    assert_eq!(reader.names(one), ["first", "third", "warm"]);
+}
+
+#[test]
 fn nothing_is_done_for_a_session_without_the_leases() {
     let cluster = Cluster::new();
     let (client, other) = (cluster.client(1), cluster.client(2));

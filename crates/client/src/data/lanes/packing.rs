@@ -3,23 +3,21 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use forebay_format::{
-    footer::RunEntry,
-    row::Extent,
-    run::{RunEncoder, Trial},
-    stream,
-};
+use forebay_format::{footer::RunEntry, run::Trial, stream};
 use forebay_group::MemberId;
 use forebay_protocol::FileCommit;
-use forebay_types::{Generation, SubvolumeId};
 
 use super::{
     Members, WriteGroup,
-    pool::{FULL, Filling, Used},
+    pool::{APPEND_MAX, FULL, Filling, Used},
 };
 use crate::{
     ClientError,
-    data::{Shared, batch, file::Taken},
+    data::{
+        Shared, batch,
+        file::Taken,
+        runs::{Runs, extent},
+    },
 };
 
 /// Raw bytes of one run at most: a member is not kept from others for longer.
@@ -45,8 +43,9 @@ pub(in crate::data) struct LanePacking<'a> {
     members: &'a dyn Members,
     group: WriteGroup,
     session: u64,
-    encoder: RunEncoder,
-    scratch: Vec<u8>,
+    /// So many copies at least.
+    copies: u8,
+    runs: Runs,
     place: (forebay_types::Ino, bool),
     count: u32,
     gathered: usize,
@@ -56,27 +55,29 @@ pub(in crate::data) struct LanePacking<'a> {
 }
 
 impl<'a> LanePacking<'a> {
-    /// Appends the runs of a batch. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
+    /// Appends the runs of a batch, to so many members at least each. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
     /// objects, and nothing that was appended is named.
     ///
     /// # Errors
     /// [`ClientError`].
     pub(in crate::data) fn pack(
         shared: &'a Shared,
-        session: u64,
+        (session, copies): (u64, u8),
         taken: &[Taken],
     ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
         let Some(members) = &shared.options.members else { return Ok(None) };
         let Some(first) = taken.iter().find(|taken| taken.inline.is_none()) else { return Ok(None) };
-        let Some(group) = shared.lanes.group(&shared.options.members, session) else { return Ok(None) };
+        let Some(group) = shared.lanes.group(&shared.options.members, session, copies) else {
+            return Ok(None);
+        };
         let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
         let mut packing = LanePacking {
             shared,
             members: Arc::as_ref(members),
             group,
             session,
-            encoder: RunEncoder::default(),
-            scratch: Vec::new(),
+            copies,
+            runs: Runs::default(),
             place: (first.file.parent, bytes > STREAM),
             count: (bytes / FULL + 1).min(OPENED) as u32,
             gathered: 0,
@@ -108,7 +109,14 @@ impl<'a> LanePacking<'a> {
             }
             let mut trial = Trial::default();
             for (offset, parts) in taken.layer.runs(cut) {
-                self.run(file, taken, (offset, &parts), &mut trial)?;
+                let run = self.encode(file, taken, (offset, &parts), &mut trial)?;
+                let len = run.body.len() + stream::STREAM_HEAD_LEN;
+                // What is gathered with it may be more than one append.
+                if (self.gathered + len) as u64 > APPEND_MAX && !self.append()? {
+                    return Ok(false);
+                }
+                self.gathered += len;
+                self.waiting.push(run);
                 if self.gathered >= GATHER && !self.append()? {
                     return Ok(false);
                 }
@@ -117,42 +125,17 @@ impl<'a> LanePacking<'a> {
         self.append()
     }
 
-    fn run(
+    fn encode(
         &mut self,
         file: usize,
         taken: &Taken,
         (offset, parts): (u64, &[&[u8]]),
         trial: &mut Trial,
-    ) -> Result<(), ClientError> {
-        let raw: &[u8] = match parts {
-            [only] => only,
-            several => {
-                self.scratch.clear();
-                several.iter().for_each(|part| self.scratch.extend_from_slice(part));
-                &self.scratch
-            }
-        };
-        let (compression, sealer) = (self.shared.volume.compression, self.shared.sealer.as_ref());
-        let run = self.encoder.encode(raw, compression, sealer, trial);
-        let run = run.map_err(|error| ClientError::Store(format!("cannot encode data: {error}")))?;
-        let block_size = self.shared.block_size();
-        let entry = RunEntry {
-            subvolume: SubvolumeId::FIRST,
-            generation: Generation::FIRST,
-            ino: taken.file.ino,
-            block: (offset / block_size) as u32,
-            offset: (offset % block_size) as u32,
-            run_len: raw.len() as u32,
-            run_offset: 0,
-            stored_len: run.about.stored_len,
-            form: run.about.form,
-            check: run.about.check,
-        };
-        let mut body = BytesMut::with_capacity(run.about.stored_len as usize);
-        run.parts.iter().for_each(|part| body.extend_from_slice(part));
-        self.gathered += body.len() + stream::STREAM_HEAD_LEN;
-        self.waiting.push(Waiting { file, offset, entry, body: body.freeze() });
-        Ok(())
+    ) -> Result<Waiting, ClientError> {
+        let (entry, stored) = self.runs.encode(self.shared, taken.file.ino, (offset, parts), trial)?;
+        let mut body = BytesMut::with_capacity(entry.stored_len as usize);
+        stored.iter().for_each(|part| body.extend_from_slice(part));
+        Ok(Waiting { file, offset, entry, body: body.freeze() })
     }
 
     /// Appends what waits, to one segment after the other until all of a set have it. Returns whether there was a set.
@@ -165,7 +148,9 @@ impl<'a> LanePacking<'a> {
                     let waiting = std::mem::take(&mut self.waiting);
                     self.gathered = 0;
                     for (run, place) in waiting.into_iter().zip(places) {
-                        self.files[run.file].extents.push((run.offset, extent(&run.entry, &filling, place)));
+                        self.files[run.file]
+                            .extents
+                            .push((run.offset, extent(&run.entry, filling.replication.segment(), place)));
                     }
                     if filling.is_full() {
                         self.used.full.push(filling);
@@ -187,7 +172,9 @@ impl<'a> LanePacking<'a> {
             return Ok(Some(open));
         }
         let (shared, session) = (self.shared, self.session);
-        let Some(group) = shared.lanes.group(&shared.options.members, session) else { return Ok(None) };
+        let Some(group) = shared.lanes.group(&shared.options.members, session, self.copies) else {
+            return Ok(None);
+        };
         self.group = group;
         shared.lanes.next(shared.asks.as_ref(), (session, &self.group), self.place, self.count)
     }
@@ -231,16 +218,3 @@ impl<'a> LanePacking<'a> {
 
 /// How long a writer waits at most because a member says so.
 const PACE_MAX: std::time::Duration = std::time::Duration::from_millis(100);
-
-fn extent(entry: &RunEntry, filling: &Filling, run_offset: u64) -> Extent {
-    Extent {
-        len: entry.run_len,
-        segment: filling.replication.segment(),
-        run_offset,
-        stored_len: entry.stored_len,
-        run_len: entry.run_len,
-        skip: 0,
-        form: entry.form,
-        check: entry.check,
-    }
-}

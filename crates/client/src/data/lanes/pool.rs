@@ -123,9 +123,15 @@ impl Pool {
 }
 
 impl Lanes {
-    /// The group to write over, without members that failed lately. `None` where there are fewer than copies: objects are put.
-    pub(in crate::data) fn group(&self, members: &SharedMembers, session: u64) -> Option<WriteGroup> {
+    /// The group to write over, with so many copies at least, and without members that failed lately. `None` where there are fewer than copies: objects are put.
+    pub(in crate::data) fn group(
+        &self,
+        members: &SharedMembers,
+        session: u64,
+        copies: u8,
+    ) -> Option<WriteGroup> {
         let mut group = members.as_ref()?.writes_over()?;
+        group.copies = group.copies.max(copies);
         let mut pool = self.pool.lock();
         let pool = pool.of(session)?;
         group.members.retain(|member| !pool.avoided.contains_key(&member.id));
@@ -175,7 +181,9 @@ impl Lanes {
         let mut pool = self.pool.lock();
         let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
         pool.stock.extend(opened.into_iter().map(|opened| (place, opened)));
-        let at = pool.stock.iter().position(|(of, opened)| *of == place && !pool.avoids(&opened.set));
+        // There may be others that were opened for fewer copies.
+        let takes = |set: &[MemberId]| set.len() == usize::from(copies) && !pool.avoids(set);
+        let at = pool.stock.iter().position(|(of, opened)| *of == place && takes(&opened.set));
         Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened)| filling(place, opened)))
     }
 

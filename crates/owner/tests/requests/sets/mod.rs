@@ -1,7 +1,11 @@
 //! Segments over the logs of members: opened, named, sealed, stored, settled, collected, recovered, mended. Members are the logs of `forebay-group`, in memory.
 
+mod copies;
 mod judging;
+mod keeping;
+mod losing;
 mod parts;
+mod policies;
 mod random;
 mod recovering;
 
@@ -89,7 +93,10 @@ impl Member {
         for push in server.told(client.session) {
             let Push::Fence { member, segment, epoch } = push else { continue };
             assert_eq!(member, self.id);
-            fenced.push((segment, epoch));
+            // It is asked until it has answered.
+            if !fenced.contains(&(segment, epoch)) {
+                fenced.push((segment, epoch));
+            }
         }
         let copies = fenced.iter().map(|(segment, epoch)| {
             let (_, fenced) = self.log.fence(*segment, *epoch).unwrap();

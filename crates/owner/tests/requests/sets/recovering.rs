@@ -8,6 +8,13 @@ fn end(server: &Server, session: SessionId, other: &Client<'_>) {
     assert_eq!(other.ask(Operation::Release(Vec::new())).answer(), Answer::Done);
 }
 
+/// A segment on A and B of which a file has three bytes.
+pub fn used(writer: &Client<'_>) -> SegmentId {
+    let (ino, segment) = (writer.inode(make("used")).ino, open(writer));
+    assert_eq!(committed(writer, ino, segment, 0, 3), Answer::Committed(vec![]));
+    segment
+}
+
 #[test]
 fn what_a_writer_left_open_ends_where_the_least_of_the_survivors_does() {
     for world in World::both() {
@@ -57,7 +64,7 @@ fn one_survivor_is_enough_after_two_seconds() {
     let server = world.owner();
     let (writer, two) = (server.begin(1), server.begin(3));
     let mut b = Member::new(B);
-    let segment = open(&writer);
+    let segment = used(&writer);
     b.append(segment, 1, b"abc").unwrap();
     b.offers(&two);
     end(&server, writer.session, &two);
@@ -73,13 +80,45 @@ fn one_survivor_is_enough_after_two_seconds() {
     server.stop().unwrap();
 }
 
+/// No member has a session with the volume: none has got anything of it.
+#[test]
+fn what_no_file_has_a_part_of_goes_with_its_writer() {
+    for world in World::both() {
+        let server = world.owner();
+        let (writer, other) = (server.begin(1), server.begin(2));
+        let (untouched, unnamed, emptied) = (open(&writer), open(&writer), open(&writer));
+        let ino = writer.inode(make("a")).ino;
+        assert_eq!(committed(&writer, ino, emptied, 0, 3), Answer::Committed(vec![]));
+        tidied(&server, &other);
+        assert!(row(&world, untouched).is_some(), "its writer lives");
+        end(&server, writer.session, &other);
+        tidied(&server, &other);
+        tidied(&server, &other);
+        assert!(row(&world, untouched).is_none() && row(&world, unnamed).is_none());
+        assert_eq!(server.owner.missing_segments(), [(emptied, vec![A, B])], "a file has a part of it");
+        // Who got something of one of them that was never acknowledged is told that nobody needs it.
+        let (mut b, two) = (Member::new(B), server.begin(3));
+        b.append(unnamed, 1, b"abc").unwrap();
+        assert_eq!(b.offers(&two)[&unnamed].verdict, Verdict::Gone);
+        let tiny = FileCommit { inline: Some(b"tiny".to_vec()), ..file(ino, Vec::new()) };
+        assert_eq!(other.ask(commit(vec![], vec![tiny])).answer(), Answer::Committed(vec![]));
+        tidied(&server, &other);
+        tidied(&server, &other);
+        // Nobody can name what was in it.
+        server.owner.tidy().unwrap();
+        tidied(&server, &other);
+        assert_eq!(server.owner.missing_segments(), []);
+        server.stop().unwrap();
+    }
+}
+
 #[test]
 fn a_takeover_in_the_middle_of_a_recovery_begins_anew() {
     for world in World::both() {
         let server = world.owner();
         let (writer, one) = (server.begin(1), server.begin(2));
         let mut a = Member::new(A);
-        let segment = open(&writer);
+        let segment = used(&writer);
         a.append(segment, 1, b"abc").unwrap();
         a.offers(&one);
         end(&server, writer.session, &one);
@@ -107,7 +146,7 @@ fn an_answer_to_an_older_fence_or_of_another_session_does_not_count() {
     let server = world.owner();
     let (writer, one, two) = (server.begin(1), server.begin(2), server.begin(3));
     let (a, b) = (Member::new(A), Member::new(B));
-    let segment = open(&writer);
+    let segment = used(&writer);
     assert_eq!(one.ask(a.offer()).answer(), Answer::Judged(vec![]));
     assert_eq!(two.ask(b.offer()).answer(), Answer::Judged(vec![]));
     end(&server, writer.session, &one);
@@ -126,14 +165,6 @@ fn an_answer_to_an_older_fence_or_of_another_session_does_not_count() {
     assert!(open(segment));
     let missing = server.owner.missing_segments();
     assert_eq!(missing, [(segment, vec![A, B])]);
-    // Who lost one of two members for good has lost nothing yet.
-    assert_eq!(server.owner.give_up_members(&[A]), []);
-    tidied(&server, &one);
-    assert!(open(segment));
-    assert_eq!(server.owner.give_up_members(&[B]), [segment]);
-    tidied(&server, &one);
-    tidied(&server, &one);
-    assert!(row(&world, segment).is_none(), "nothing of it is in use");
     server.stop().unwrap();
 }
 
@@ -142,7 +173,7 @@ fn a_member_that_was_drained_and_removed_had_nothing() {
     let world = World::new();
     let server = world.owner();
     let (writer, one) = (server.begin(1), server.begin(2));
-    let segment = open(&writer);
+    let segment = used(&writer);
     let mut group = group_of(&[B], 5);
     group.removed.insert(A);
     server.owner.group_is(GROUP, &group);
@@ -152,8 +183,8 @@ fn a_member_that_was_drained_and_removed_had_nothing() {
     tidied(&server, &one);
     world.pass(&server, &[&one], Duration::from_secs(3));
     tidied(&server, &one);
-    tidied(&server, &one);
-    assert!(row(&world, segment).is_none(), "it ends at 0, and nothing is in use");
+    let state = row(&world, segment).unwrap().state;
+    assert_eq!(state, forebay_format::set_row::SetRowState::Sealed { len: 0, check: 0 });
     server.stop().unwrap();
 }
 

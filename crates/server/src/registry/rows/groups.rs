@@ -1,6 +1,6 @@
 //! Rows of groups of proxies: `05` and `06`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_format::{Decoder, Encoder, FormatError, row::Row};
 use forebay_group::{GroupId, GroupRow, MemberId, MemberRow};
@@ -48,27 +48,45 @@ pub struct GroupEntry {
 }
 
 impl Row for GroupEntry {
+    /// Version 1 knows of nobody who was given up, and of no machines' names: releases that know no other read what has none.
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
-        to.u8(1);
+        let more = !self.row.given_up.is_empty() || !self.row.nodes.is_empty();
+        to.u8(if more { 2 } else { 1 });
         to.0.extend_from_slice(&self.id.0);
         let list = |set: &BTreeSet<MemberId>| set.iter().copied().collect::<Vec<MemberId>>();
         self.row.view.put(to);
         list(&self.row.draining).put(to);
         list(&self.row.removed).put(to);
         self.row.lost.put(to);
+        if more {
+            self.row.nodes.iter().map(|(id, node)| (*id, node.clone())).collect::<Vec<_>>().put(to);
+            list(&self.row.given_up).put(to);
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<GroupEntry, FormatError> {
         const WHAT: &str = "a group of the registry";
-        let mut from = begin(bytes, WHAT)?;
+        let mut from = Decoder::new(bytes, WHAT);
+        let version = from.u8()?;
+        if !(1..=2).contains(&version) {
+            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 2 });
+        }
         let id = GroupId(from.array()?);
         let view = Word::take(&mut from)?;
         let draining = set(&mut from, WHAT)?;
         let removed = set(&mut from, WHAT)?;
         let lost = Word::take(&mut from)?;
+        let (mut nodes, mut given_up) = (BTreeMap::new(), BTreeSet::new());
+        if version == 2 {
+            let listed: Vec<(MemberId, String)> = Word::take(&mut from)?;
+            if !listed.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+                return Err(invalid(WHAT, "members are not in their order".to_owned()));
+            }
+            (nodes, given_up) = (listed.into_iter().collect(), set(&mut from, WHAT)?);
+        }
         from.end()?;
-        Ok(GroupEntry { id, row: GroupRow { view, draining, removed, lost } })
+        Ok(GroupEntry { id, row: GroupRow { view, draining, removed, lost, nodes, given_up } })
     }
 }
 
@@ -137,6 +155,8 @@ mod tests {
             draining: [id(3), id(9)].into(),
             removed: [id(1)].into(),
             lost: vec![(id(8), 1 << 40), (id(2), 0)],
+            nodes: [(id(2), "n2".to_owned()), (id(8), "n8".to_owned())].into(),
+            given_up: [id(5), id(6)].into(),
         };
         GroupEntry { id: GroupId([7; 16]), row }
     }
@@ -158,6 +178,10 @@ mod tests {
         let bytes = entry().encode();
         assert_eq!(GroupEntry::decode(&bytes), Ok(entry()));
         (0..bytes.len()).for_each(|len| drop(GroupEntry::decode(&bytes[..len]).unwrap_err()));
+        let mut former = entry();
+        (former.row.nodes, former.row.given_up) = (BTreeMap::new(), BTreeSet::new());
+        assert_eq!((former.encode()[0], bytes[0]), (1, 2));
+        assert_eq!(GroupEntry::decode(&former.encode()), Ok(former));
         let bytes = member().encode();
         assert_eq!(GroupMemberRow::decode(&bytes), Ok(member()));
         (0..bytes.len()).for_each(|len| drop(GroupMemberRow::decode(&bytes[..len]).unwrap_err()));
@@ -171,6 +195,10 @@ mod tests {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let empty = GroupEntry { id: GroupId([7; 16]), row: GroupRow::new(2) };
         assert_eq!(hex(&empty.encode()), format!("01{}010200000000 00", "07".repeat(16)).replace(' ', ""));
+        let mut given_up = empty;
+        given_up.row.given_up.insert(id(6));
+        let row = hex(&given_up.encode());
+        assert_eq!(row, format!("02{}010200000000000001{}", "07".repeat(16), "06".repeat(16)));
         let row = hex(&member().encode());
         assert_eq!(row, format!("01{}80804005808080802003010203{}", "04".repeat(16), "9003"));
     }

@@ -1,0 +1,262 @@
+//! What policies want in the caches of a group: told to members page by page; and what they say of it.
+
+use std::time::Duration;
+
+use forebay_group::{GroupId, Incarnation, Lane, MemberId};
+use forebay_protocol::{
+    Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyReport, PolicyRule,
+    PolicySums, WantedPlace, Wish,
+};
+use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
+
+use super::{
+    super::{
+        contents::{commit, extent, file, numbers, object},
+        world::{Client, Server, World, make, make_directory, new_file},
+    },
+    A, B, C, GROUP, committed, group_of, open_of, opened, store, stored,
+};
+
+const OTHER: GroupId = GroupId([8; 16]);
+
+fn edit(server: &Server, ino: Ino, edit: PolicyEdit) -> Answer {
+    server.owner.change_policy(PolicyChange::Set(ino, edit)).unwrap()
+}
+
+fn pin(server: &Server, ino: Ino, pin: bool) -> Answer {
+    edit(server, ino, PolicyEdit { pin: Some(pin), ..PolicyEdit::default() })
+}
+
+fn made_in(client: &Client<'_>, directory: Ino, name: &str, kind: FileKind) -> Ino {
+    let new = forebay_meta::NewInode { kind, ..new_file() };
+    client.inode(Operation::Make(directory, name.as_bytes().to_vec(), new)).ino
+}
+
+/// All pages.
+fn wanted(server: &Server, group: GroupId) -> Vec<WantedPlace> {
+    let (mut all, mut from) = (Vec::new(), (Ino(0), 0));
+    loop {
+        let page = server.owner.wanted(group, from).unwrap();
+        all.extend(page.places);
+        match page.next {
+            Some(next) => {
+                assert!(next > from, "{next:?} after {from:?}");
+                from = next;
+            }
+            None => return all,
+        }
+    }
+}
+
+/// Puts an object and has a file have 100 bytes of it.
+fn put(client: &Client<'_>, ino: Ino) {
+    let given = numbers(client, 1);
+    let object = object(&given, 0, 1000);
+    let part = vec![(0, extent(object.segments[0].id, 0, 100))];
+    let answer = client.ask(commit(vec![object], vec![file(ino, part)])).answer();
+    assert_eq!(answer, Answer::Committed(Vec::new()));
+}
+
+#[test]
+fn what_is_pinned_and_stored_is_told_to_members_of_the_group() {
+    for world in World::both() {
+        let server = world.owner();
+        let client = server.begin(1);
+        let (dir, plain) = (client.inode(make_directory("d")).ino, client.inode(make("plain")).ino);
+        put(&client, plain);
+        assert_eq!(wanted(&server, GROUP), [], "nothing was said");
+        let before = server.owner.policy_version();
+        assert_eq!(pin(&server, dir, true), Answer::Done);
+        let version = server.owner.policy_version();
+        assert_ne!(version, before);
+        let sub = made_in(&client, dir, "sub", FileKind::Directory);
+        let ino = made_in(&client, sub, "a", FileKind::Regular);
+        // What the store does not have is with members already.
+        let set = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        let segment = opened(&client, set)[0].segment;
+        assert_eq!(committed(&client, ino, segment, 0, 100), Answer::Committed(Vec::new()));
+        assert_eq!(wanted(&server, GROUP), []);
+        let proxy = server.begin(2);
+        let object = numbers(&proxy, 1);
+        let whole = vec![stored(segment, 1, &[7; 400])];
+        assert_eq!(proxy.ask(store(&object, 0, whole)).answer(), Answer::Stored(vec![]));
+        let told = wanted(&server, GROUP);
+        assert_eq!(told.len(), 1);
+        let WantedPlace { policy, wish, segment: of, place, from, len } = told[0];
+        assert_eq!((policy, wish, of, from, len), (PolicyId(1), Wish::Stay, segment, 0, 100));
+        assert_eq!((place.object, place.offset, place.len), (object.first_object, 64, 400));
+        assert_eq!(server.owner.policy_version(), version, "files are no policies");
+        // Also to a later owner's, until it is taken back.
+        assert_eq!(client.ask(Operation::Release(Vec::new())).answer(), Answer::Done);
+        let later = world.owner();
+        later.owner.reclaim(client.session, &[]).unwrap();
+        later.owner.reclaim(proxy.session, &[]).unwrap();
+        assert_eq!(wanted(&later, GROUP), told);
+        assert_ne!(later.owner.policy_version(), version);
+        assert_eq!(pin(&later, dir, false), Answer::Done);
+        assert_eq!(wanted(&later, GROUP), []);
+        later.stop().unwrap();
+    }
+}
+
+#[test]
+fn the_wish_is_that_of_all_that_was_said_above() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let dir = client.inode(make_directory("d")).ino;
+    pin(&server, dir, true);
+    let sub = made_in(&client, dir, "sub", FileKind::Directory);
+    let near = PolicyEdit { place: Some(Some(GROUP)), ..PolicyEdit::default() };
+    edit(&server, sub, near);
+    let ino = made_in(&client, sub, "a", FileKind::Regular);
+    put(&client, ino);
+    let wish = |group| wanted(&server, group).first().map(|place| place.wish);
+    assert_eq!(wish(GROUP), Some(Wish::Stay), "what was said nearer says nothing of pins");
+    pin(&server, dir, false);
+    assert_eq!((wish(GROUP), wish(OTHER)), (Some(Wish::Near), None));
+    edit(&server, dir, PolicyEdit { confine: Some(Some(OTHER)), ..PolicyEdit::default() });
+    assert_eq!((wish(GROUP), wish(OTHER)), (Some(Wish::Nowhere), None));
+    edit(&server, dir, PolicyEdit { confine: Some(Some(GROUP)), ..PolicyEdit::default() });
+    assert_eq!((wish(GROUP), wish(OTHER)), (Some(Wish::Near), Some(Wish::Nowhere)));
+    edit(&server, sub, PolicyEdit { exclude: Some(Some(GROUP)), ..PolicyEdit::default() });
+    assert_eq!((wish(GROUP), wish(OTHER)), (Some(Wish::Nowhere), Some(Wish::Nowhere)));
+    server.stop().unwrap();
+}
+
+#[test]
+fn pages_have_everything_once() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let dir = client.inode(make_directory("d")).ino;
+    pin(&server, dir, true);
+    let mut expected = 0;
+    // More inodes than a page looks at, those in between without a policy; and one file with more places than a page has.
+    for number in 0..1200 {
+        made_in(&client, Ino::ROOT, &format!("plain {number}"), FileKind::Regular);
+        if number % 8 == 0 {
+            put(&client, made_in(&client, dir, &format!("{number}"), FileKind::Regular));
+            expected += 1;
+        }
+    }
+    let large = made_in(&client, dir, "large", FileKind::Regular);
+    for part in 0..12_u64 {
+        let given = numbers(&client, 1);
+        let object = object(&given, 0, 200_000);
+        let id = object.segments[0].id;
+        // Not side by side: each is a place of its own.
+        let parts = (0..200).map(|at| (((part * 200) + at) << 20, extent(id, at * 1000, 100))).collect();
+        let answer = client.ask(commit(vec![object], vec![file(large, parts)])).answer();
+        assert_eq!(answer, Answer::Committed(Vec::new()));
+        expected += 200;
+    }
+    let all = wanted(&server, GROUP);
+    assert_eq!(all.len(), expected);
+    let mut places: Vec<_> = all.iter().map(|place| (place.segment, place.from)).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), expected);
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_members_have_is_summed_for_a_policy_and_what_came_after_it() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (dir, other) = (client.inode(make_directory("d")).ino, client.inode(make_directory("o")).ino);
+    assert_eq!(server.owner.kept(None, GROUP), None);
+    pin(&server, dir, true);
+    let sub = made_in(&client, dir, "sub", FileKind::Directory);
+    let durable = Some(Some(forebay_types::SyncClass::Object));
+    edit(&server, sub, PolicyEdit { durability: durable, ..PolicyEdit::default() });
+    edit(&server, other, PolicyEdit { durability: durable, ..PolicyEdit::default() });
+    let [of_dir, of_sub, of_other] = [dir, sub, other].map(|ino| server.owner.policy_of(ino).unwrap().policy);
+    assert!(
+        server.owner.policy_of(sub).unwrap().keep.pin && !server.owner.policy_of(other).unwrap().keep.pin
+    );
+    let none = server.owner.kept(Some(of_dir), GROUP).unwrap();
+    assert_eq!((none.members, none.heard), (0, 0), "no group is known");
+    server.owner.group_is(GROUP, &group_of(&[A, B, C], 1));
+    let sums = |wanted: u64, no_room: u64, why: &str| PolicySums {
+        wanted,
+        kept: wanted - no_room,
+        no_room,
+        why: why.to_owned(),
+        ..PolicySums::default()
+    };
+    let say = |member: MemberId, whole: bool, all: &[(PolicyId, PolicySums)]| {
+        server
+            .owner
+            .member_found((member, Incarnation::default()), PolicyReport { whole, sums: all.to_vec() });
+    };
+    say(A, true, &[(of_dir, sums(100, 0, "")), (of_sub, sums(50, 20, "")), (PolicyId(99), sums(9, 9, ""))]);
+    say(B, false, &[(of_sub, sums(7, 0, &"x".repeat(1000)))]);
+    say(MemberId([77; 16]), true, &[(of_dir, sums(1000, 0, ""))]);
+    let kept = server.owner.kept(Some(of_dir), GROUP).unwrap();
+    assert_eq!((kept.members, kept.heard, kept.whole), (3, 2, false));
+    assert_eq!((kept.sums.wanted, kept.sums.kept, kept.sums.no_room), (157, 137, 20));
+    assert_eq!(kept.sums.why.len(), 300);
+    assert_eq!(server.owner.kept(Some(of_sub), GROUP).unwrap().sums.wanted, 57);
+    assert_eq!(server.owner.kept(None, GROUP).unwrap().sums.wanted, 157);
+    assert_eq!(server.owner.kept(Some(of_other), GROUP), None, "nothing is said of caches");
+    // Another process than the one that acts now has nothing to say.
+    let report = PolicyReport { whole: true, sums: vec![(of_dir, sums(1 << 30, 0, ""))] };
+    server.owner.member_found((C, Incarnation([4; 16])), report);
+    assert_eq!(server.owner.kept(Some(of_dir), GROUP).unwrap().heard, 2);
+    // A later word replaces the one before, and an old one counts no longer.
+    say(B, true, &[]);
+    assert!(server.owner.kept(Some(of_dir), GROUP).unwrap().whole);
+    world.pass(&server, &[&client], Duration::from_secs(119));
+    say(C, true, &[]);
+    world.pass(&server, &[&client], Duration::from_secs(2));
+    let kept = server.owner.kept(Some(of_dir), GROUP).unwrap();
+    assert_eq!((kept.heard, kept.sums.wanted), (1, 0));
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_members_may_not_have_is_committed_from_the_store_alone() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let (ino, free) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
+    let confine = |to| PolicyEdit { confine: Some(Some(to)), ..PolicyEdit::default() };
+    edit(&server, ino, confine(GROUP));
+    let policy = server.owner.policy_of(ino).unwrap().policy;
+    let below = Answer::Failed(Failure::BelowClass);
+    let on_members = |ino, from| {
+        let set = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        committed(&client, ino, opened(&client, set)[0].segment, from, 100)
+    };
+    assert_eq!(server.owner.disks_of(policy), Disks::None, "through which group it is read is not known yet");
+    assert_eq!(on_members(ino, 0), below);
+    server.owner.set_group(Some(GROUP));
+    assert_eq!(server.owner.disks_of(policy), Disks::Members);
+    assert_eq!(on_members(ino, 0), Answer::Committed(Vec::new()));
+    let told = |class, disks| Answer::Rules(vec![PolicyRule { policy, class, disks }]);
+    let asked = || client.ask(Operation::Classes(vec![policy])).answer();
+    assert_eq!(asked(), told(None, Disks::Members));
+    for group in [Some(OTHER), None] {
+        server.owner.set_group(group);
+        assert_eq!(asked(), told(Some(SyncClass::Object), Disks::None));
+        assert_eq!(on_members(ino, 100), below);
+        assert_eq!(on_members(free, 0), Answer::Committed(Vec::new()));
+    }
+    put(&client, ino);
+    // Excluded from another group is as if nothing were said; from the one that it is read through, it may not be there.
+    edit(
+        &server,
+        ino,
+        PolicyEdit { confine: Some(None), exclude: Some(Some(OTHER)), ..PolicyEdit::default() },
+    );
+    server.owner.set_group(Some(GROUP));
+    assert_eq!(asked(), Answer::Classes(Vec::new()));
+    assert_eq!(on_members(ino, 100), Answer::Committed(Vec::new()));
+    edit(&server, ino, PolicyEdit { exclude: Some(Some(GROUP)), ..PolicyEdit::default() });
+    assert_eq!(on_members(ino, 200), below);
+    server.owner.set_group(None);
+    assert_eq!(asked(), Answer::Classes(Vec::new()), "there are no members");
+    server.stop().unwrap();
+}

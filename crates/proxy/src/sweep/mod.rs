@@ -1,0 +1,290 @@
+//! Keeps in this member's cache what policies want there, and nothing that they do not (`docs/design/policies.md`).
+//!
+//! Guarantees: what a whole pass found to be pinned, and had room for, does not leave the cache before a later whole pass finds that it is not wanted; a pass in which a server
+//! did not answer unpins nothing; at most one request to a store is under way, of [`REQUEST`] bytes, and at most [`RATE`] bytes come in a second. Relies on the
+//! cache: what is in it is no more than a copy of what the store has.
+
+mod pass;
+mod servers;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use forebay_group::{Candidate, GroupId, Incarnation, MemberId, ViewEpoch};
+use forebay_protocol::{PolicyReport, PolicySums, PolicyVersion, Wanted, WantedOf};
+use parking_lot::Mutex;
+
+use crate::reads::Objects;
+
+pub(crate) use servers::Servers;
+
+/// Bytes of one request to a store.
+const REQUEST: u64 = 8 << 20;
+/// Bytes that are fetched in a second at most.
+const RATE: u64 = 64 << 20;
+/// How often it is looked whether this member is in its group.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause after a pass is this many times what it took, within the bounds of [`Pace`].
+const PAUSE_SHARE: u32 = 20;
+
+/// How often things are done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How often owners are asked whether anything has changed.
+    pub(crate) ask_every: Duration,
+    /// The shortest and the longest pause after a pass.
+    pub(crate) pause: (Duration, Duration),
+    /// How long a view stands before a pass is made for it.
+    pub(crate) view_stands: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            ask_every: Duration::from_secs(10),
+            pause: (Duration::from_secs(60), Duration::from_secs(3600)),
+            view_stands: Duration::from_secs(60),
+        }
+    }
+}
+
+/// As what this member acts, and with whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Acts {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) view: ViewEpoch,
+    /// Who is asked for pieces.
+    pub(crate) active: Vec<Candidate>,
+}
+
+/// Whom a sweep asks. Errors are words.
+pub(crate) trait Asks: Send + Sync {
+    /// As what this member acts; `None` while it is not in its group.
+    fn acts(&self) -> Option<Acts>;
+
+    /// The volumes that are read through the group.
+    fn volumes(&self) -> Result<Vec<String>, String>;
+
+    /// What the owner of a volume wants.
+    fn wanted(&self, of: &WantedOf) -> Result<Wanted, String>;
+}
+
+/// What is known of a volume.
+#[derive(Clone, Default, Debug)]
+struct Known {
+    version: Option<PolicyVersion>,
+    report: Option<PolicyReport>,
+}
+
+/// What a sweep has around it.
+struct Shared {
+    ids: (GroupId, MemberId),
+    asks: Box<dyn Asks>,
+    objects: Arc<Objects>,
+    pace: Pace,
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+/// The thread that sweeps.
+pub(crate) struct Sweeper {
+    shared: Arc<Shared>,
+    until: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sweeper {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(
+        ids: (GroupId, MemberId),
+        asks: Box<dyn Asks>,
+        objects: Arc<Objects>,
+        pace: Pace,
+    ) -> std::io::Result<Sweeper> {
+        let shared = Arc::new(Shared { ids, asks, objects, pace, known: Mutex::default() });
+        let (until, ended) = mpsc::channel();
+        let running = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("fb-sweep".to_owned());
+        let thread = thread.spawn(move || Rounds::default().run(&running, &Until(ended)))?;
+        Ok(Sweeper { shared, until: Some(until), thread: Some(thread) })
+    }
+
+    /// What is counted, asked whenever somebody wants to know.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted(Arc::clone(&self.shared))
+    }
+
+    /// Ends, once what is being fetched is there.
+    pub(crate) fn stop(&mut self) {
+        drop(self.until.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that sees to policies panicked");
+        }
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What a sweep has found the last time.
+#[derive(Clone)]
+pub(crate) struct Counted(Arc<Shared>);
+
+impl Counted {
+    /// Of all volumes and policies together.
+    pub(crate) fn sums(&self) -> PolicySums {
+        let mut all = PolicySums::default();
+        for known in self.0.known.lock().values() {
+            for (_, sums) in known.report.iter().flat_map(|report| &report.sums) {
+                all.wanted += sums.wanted;
+                all.kept += sums.kept;
+                all.no_room += sums.no_room;
+                all.failed += sums.failed;
+                all.dropped += sums.dropped;
+            }
+        }
+        all
+    }
+}
+
+/// Ends when its other end is dropped.
+struct Until(mpsc::Receiver<()>);
+
+impl Until {
+    /// Waits, or as long as it goes on. Whether it goes on.
+    fn wait(&self, time: Duration) -> bool {
+        self.0.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout)
+    }
+}
+
+/// What came of a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Passed {
+    /// Whether every page of every volume came.
+    whole: bool,
+    unpinned: u64,
+    no_room: u64,
+    failed: u64,
+}
+
+/// When passes are made.
+#[derive(Default)]
+struct Rounds {
+    /// The mark of the last pass.
+    mark: u8,
+    /// By what the last pass went: the volumes with their versions, and the view.
+    went_by: Option<(BTreeMap<String, Option<PolicyVersion>>, ViewEpoch)>,
+    /// When the next one is due, if nothing changes.
+    next: Option<Instant>,
+    /// A view that is not that of the last pass, and since when.
+    view: Option<(ViewEpoch, Instant)>,
+    said: String,
+}
+
+impl Rounds {
+    fn run(mut self, shared: &Shared, until: &Until) {
+        loop {
+            let acts = shared.asks.acts();
+            if let Some(acts) = &acts
+                && let Err(why) = self.round(shared, acts, until)
+                && self.said != why
+            {
+                tracing::warn!("what policies want in this cache is not known: {why}");
+                self.said = why;
+            }
+            let pause = if acts.is_some() { shared.pace.ask_every } else { LOOK_EVERY };
+            if !until.wait(pause) {
+                return;
+            }
+        }
+    }
+
+    /// Asks whether anything has changed, and makes a pass if one is due.
+    fn round(&mut self, shared: &Shared, acts: &Acts, until: &Until) -> Result<(), String> {
+        let names = shared.asks.volumes()?;
+        shared.known.lock().retain(|name, _| names.contains(name));
+        let mut failure = None;
+        let mut versions = BTreeMap::new();
+        for name in names {
+            let known = shared.known.lock().get(&name).cloned().unwrap_or_default();
+            let version = match shared.ask(acts, &name, None, known.report) {
+                Ok(wanted) => Some(wanted.version),
+                Err(why) => {
+                    failure = Some(why);
+                    // Not another one, as far as is known.
+                    known.version
+                }
+            };
+            shared.known.lock().entry(name.clone()).or_default().version = version;
+            versions.insert(name, version);
+        }
+        if self.is_due(shared, acts, &versions) {
+            let began = Instant::now();
+            self.mark = if self.mark == u8::MAX { 1 } else { self.mark + 1 };
+            let passed = shared.pass(acts, self.mark, versions.keys(), until);
+            self.went_by = Some((versions, acts.view));
+            self.next = Some(Instant::now() + shared.pause(passed, began.elapsed()));
+        }
+        failure.map_or_else(
+            || {
+                self.said.clear();
+                Ok(())
+            },
+            Err,
+        )
+    }
+
+    fn is_due(
+        &mut self,
+        shared: &Shared,
+        acts: &Acts,
+        versions: &BTreeMap<String, Option<PolicyVersion>>,
+    ) -> bool {
+        let Some((went_by, view)) = &self.went_by else { return true };
+        let now = Instant::now();
+        if *view == acts.view {
+            self.view = None;
+        } else if self.view.is_none_or(|(epoch, _)| epoch != acts.view) {
+            self.view = Some((acts.view, now));
+        }
+        let stands = self.view.is_some_and(|(_, since)| now.duration_since(since) >= shared.pace.view_stands);
+        went_by != versions || stands || self.next.is_none_or(|next| now >= next)
+    }
+}
+
+impl Shared {
+    fn ask(
+        &self,
+        acts: &Acts,
+        volume: &str,
+        from: Option<(forebay_types::Ino, u64)>,
+        report: Option<PolicyReport>,
+    ) -> Result<Wanted, String> {
+        let ((group, member), incarnation) = (self.ids, acts.incarnation);
+        let volume = volume.to_owned();
+        self.asks.wanted(&WantedOf { volume, group, member, incarnation, from, report })
+    }
+
+    fn pause(&self, passed: Passed, took: Duration) -> Duration {
+        let (least, most) = self.pace.pause;
+        match passed {
+            // What was unpinned may make room for what had none.
+            Passed { unpinned: 1.., no_room: 1.., .. } => Duration::ZERO,
+            Passed { whole: true, failed: 0, .. } => (took * PAUSE_SHARE).clamp(least, most),
+            _ => least,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use forebay_cache::CHUNK_BYTES;
+use forebay_format::row::ObjectRef;
+use forebay_group::{Candidate, GroupId, Incarnation, MemberId, PieceKey, ViewEpoch, placement};
+use forebay_object::{DirectoryStore, StoreOptions};
+use forebay_protocol::{
+    PolicyReport, PolicyVersion, SegmentPlace, VolumeInfo, Wanted, WantedOf, WantedPlace, Wish,
+};
+use forebay_reading::object_key;
+use forebay_types::{Compression, Epoch, Ino, ObjectId, PolicyId, SegmentId, Timespec, VolumeId};
+use parking_lot::Mutex;
+
+use super::{Acts, Asks, Pace, Rounds, Shared, Until};
+use crate::{Directory, reads::Objects};
+
+const GROUP: GroupId = GroupId([9; 16]);
+const OTHER: MemberId = MemberId([1; 16]);
+const MIB: u64 = 1 << 20;
+
+/// Servers that say what they are told to.
+struct Office {
+    own: MemberId,
+    store: String,
+    /// By volumes.
+    wanted: Mutex<BTreeMap<String, Vec<WantedPlace>>>,
+    version: Mutex<u64>,
+    view: Mutex<(u64, Vec<MemberId>)>,
+    /// How many questions go unanswered from the next on, after so many that do not.
+    fails: Mutex<Option<(usize, usize)>>,
+    reports: Mutex<Vec<PolicyReport>>,
+}
+
+impl Asks for Arc<Office> {
+    fn acts(&self) -> Option<Acts> {
+        let (epoch, members) = self.view.lock().clone();
+        let candidate = |id: &MemberId| Candidate { id: *id, weight: 1, zone: id.to_string() };
+        let active = members.iter().map(candidate).collect();
+        Some(Acts { incarnation: Incarnation::default(), view: ViewEpoch(epoch), active })
+    }
+
+    fn volumes(&self) -> Result<Vec<String>, String> {
+        Ok(self.wanted.lock().keys().cloned().collect())
+    }
+
+    fn wanted(&self, of: &WantedOf) -> Result<Wanted, String> {
+        assert_eq!((of.group, of.member), (GROUP, self.own));
+        if of.from.is_none() {
+            self.reports.lock().extend(of.report.clone());
+        } else if let Some((after, times)) = &mut *self.fails.lock() {
+            match (*after, *times) {
+                (0, 0) => {}
+                (0, _) => {
+                    *times -= 1;
+                    return Err("the server is away".to_owned());
+                }
+                _ => *after -= 1,
+            }
+        }
+        let all = self.wanted.lock()[&of.volume].clone();
+        let version = PolicyVersion { epoch: Epoch(1), batch: *self.version.lock() };
+        // Two places a page.
+        let at = of.from.map_or(0, |(ino, _)| ino.0 as usize);
+        let end = all.len().min(at + 2);
+        let next = (end < all.len()).then_some((Ino(end as u64), 0));
+        let (places, next) = match of.from {
+            Some(_) => (all[at..end].to_vec(), next),
+            None => (Vec::new(), None),
+        };
+        Ok(Wanted { volume: info(&of.volume, &self.store), version, places, next })
+    }
+}
+
+fn info(name: &str, store: &str) -> VolumeInfo {
+    let mut id = [0; 16];
+    id[..name.len()].copy_from_slice(name.as_bytes());
+    VolumeInfo {
+        name: name.to_owned(),
+        id: VolumeId(id),
+        store: store.to_owned(),
+        endpoint: None,
+        region: None,
+        block_size: 4 << 20,
+        compression: Compression::None,
+        created: Timespec::default(),
+        limit: None,
+        generation: 1,
+    }
+}
+
+fn object(number: u64) -> ObjectRef {
+    ObjectRef { epoch: Epoch(1), id: ObjectId(number) }
+}
+
+/// A member with its cache, the store and the servers.
+struct Bed {
+    dir: tempfile::TempDir,
+    office: Arc<Office>,
+    shared: Shared,
+    rounds: Rounds,
+    until: Until,
+    _going: mpsc::Sender<()>,
+}
+
+impl Bed {
+    /// With a cache of so many bytes.
+    fn new(cache: u64) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::claim(&dir.path().join("member"), GROUP).unwrap();
+        let own = directory.member;
+        let root = dir.path().join("store");
+        DirectoryStore::create(&root).unwrap();
+        let store = format!("file://{}", root.display());
+        let office = Arc::new(Office {
+            own,
+            store,
+            wanted: Mutex::new(BTreeMap::from([("v".to_owned(), Vec::new())])),
+            version: Mutex::new(1),
+            view: Mutex::new((1, vec![own])),
+            fails: Mutex::new(None),
+            reports: Mutex::default(),
+        });
+        let objects = Arc::new(Objects::open(&directory, cache, StoreOptions::default()).unwrap());
+        // The lock on the directory lasts as long as this process.
+        std::mem::forget(directory);
+        let hour = Duration::from_secs(3600);
+        let pace = Pace { ask_every: hour, pause: (hour, hour), view_stands: hour };
+        let asks = Box::new(Arc::clone(&office));
+        let shared = Shared { ids: (GROUP, own), asks, objects, pace, known: Mutex::default() };
+        let (going, ended) = mpsc::channel();
+        Bed { dir, office, shared, rounds: Rounds::default(), until: Until(ended), _going: going }
+    }
+
+    /// Puts an object of so many bytes.
+    fn put(&self, number: u64, len: u64) {
+        let path = self.path(number);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, (0..len).map(|at| (at % 251) as u8).collect::<Vec<u8>>()).unwrap();
+    }
+
+    fn path(&self, number: u64) -> std::path::PathBuf {
+        self.dir.path().join("store").join(Path::new(&object_key(object(number)).to_string()))
+    }
+
+    /// What the owner of `v` wants, by a later version.
+    fn wants(&self, places: Vec<WantedPlace>) {
+        self.office.wanted.lock().insert("v".to_owned(), places);
+        *self.office.version.lock() += 1;
+    }
+
+    fn round(&mut self) -> Result<(), String> {
+        let acts = self.shared.asks.acts().unwrap();
+        self.rounds.round(&self.shared, &acts, &self.until)
+    }
+
+    fn pinned(&self) -> u64 {
+        self.shared.objects.stats().pinned_bytes
+    }
+
+    fn fetches(&self) -> u64 {
+        self.shared.objects.stats().fetches
+    }
+
+    /// What was found of the volume.
+    fn found(&self) -> forebay_protocol::PolicySums {
+        let known = self.shared.known.lock();
+        let report = known["v"].report.as_ref().unwrap();
+        assert!(report.whole);
+        let mut sums = report.sums.clone();
+        sums.pop().map(|(_, sums)| sums).unwrap_or_default()
+    }
+}
+
+/// All of an object, which has one segment of the same number times 256.
+fn place(number: u64, len: u64, wish: Wish) -> WantedPlace {
+    WantedPlace {
+        policy: PolicyId(1),
+        wish,
+        segment: SegmentId(number << 8),
+        place: SegmentPlace { object: object(number), offset: 0, len },
+        from: 0,
+        len,
+    }
+}
+
+#[test]
+fn what_is_pinned_comes_stays_and_is_let_go_again() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..3 {
+        bed.put(number, 3 * MIB);
+    }
+    bed.round().unwrap();
+    assert_eq!((bed.pinned(), bed.fetches()), (0, 0), "nothing is wanted");
+    bed.wants((0..3).map(|number| place(number, 3 * MIB, Wish::Stay)).collect());
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), 9 * MIB);
+    let found = bed.found();
+    assert_eq!((found.wanted, found.kept, found.no_room), (9 * MIB, 9 * MIB, 0));
+    // Nothing has changed, so no pass is made; one that is made fetches nothing.
+    let fetches = bed.fetches();
+    bed.round().unwrap();
+    assert_eq!(
+        bed.office.reports.lock().last().unwrap().sums[0].1,
+        found,
+        "it is told with the next question"
+    );
+    bed.wants((1..3).map(|number| place(number, 3 * MIB, Wish::Stay)).collect());
+    bed.round().unwrap();
+    assert_eq!((bed.pinned(), bed.fetches()), (6 * MIB, fetches));
+    // A volume that is read through the group no longer wants nothing.
+    bed.office.wanted.lock().clear();
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), 0);
+}
+
+#[test]
+fn a_server_that_is_away_in_the_middle_unpins_nothing() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..5 {
+        bed.put(number, MIB);
+    }
+    let all = |numbers: std::ops::Range<u64>| numbers.map(|number| place(number, MIB, Wish::Stay)).collect();
+    bed.wants(all(0..5));
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), 5 * MIB);
+    bed.wants(all(1..5));
+    *bed.office.fails.lock() = Some((1, 1));
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), 5 * MIB, "the second page did not come");
+    assert!(bed.rounds.next.unwrap() > std::time::Instant::now());
+    bed.rounds.next = None;
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), 4 * MIB);
+}
+
+#[test]
+fn what_does_not_fit_is_said_and_not_fetched() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..5 {
+        bed.put(number, 10 * MIB);
+    }
+    bed.wants((0..5).map(|number| place(number, 10 * MIB, Wish::Stay)).collect());
+    bed.round().unwrap();
+    let share = bed.shared.objects.stats().pinned_max_bytes;
+    let found = bed.found();
+    assert_eq!((found.wanted, found.kept, found.failed), (50 * MIB, share, 0));
+    assert_eq!(found.no_room, 50 * MIB - share);
+    assert_eq!(bed.shared.objects.stats().fetched_bytes, share);
+    // What is unpinned makes room, in the pass after the one in which it was seen not to be wanted.
+    bed.wants((1..5).map(|number| place(number, 10 * MIB, Wish::Stay)).collect());
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), share - 10 * MIB);
+    bed.round().unwrap();
+    assert_eq!((bed.pinned(), bed.found().no_room), (share, 40 * MIB - share));
+}
+
+#[test]
+fn each_chunk_counts_once_and_only_at_its_first_member() {
+    let mut bed = Bed::new(64 * MIB);
+    bed.put(1, 40 * MIB);
+    bed.office.view.lock().1.push(OTHER);
+    let acts = bed.shared.asks.acts().unwrap();
+    // Small files side by side, and one large one over them.
+    let whole = place(1, 40 * MIB, Wish::Stay);
+    let small = |at: u64| WantedPlace { from: at * 100_000, len: 90_000, ..whole };
+    let mut all: Vec<WantedPlace> = (0..40).map(small).collect();
+    all.push(whole);
+    bed.wants(all);
+    bed.round().unwrap();
+    let own = |chunk: &u64| {
+        let piece = PieceKey::of(whole.segment, chunk * CHUNK_BYTES);
+        placement::first(piece, &acts.active) == Some(bed.office.own)
+    };
+    let expected = (0..160).filter(own).count() as u64 * CHUNK_BYTES;
+    assert!(expected > 0 && expected < 40 * MIB, "{expected}");
+    let share = bed.shared.objects.stats().pinned_max_bytes;
+    assert_eq!((bed.found().wanted, bed.pinned()), (expected, expected.min(share)));
+    // Once the view has stood for long enough, the other's are this one's.
+    *bed.office.view.lock() = (2, vec![bed.office.own]);
+    bed.round().unwrap();
+    assert_eq!(bed.found().wanted, expected);
+    bed.shared.pace.view_stands = Duration::ZERO;
+    bed.round().unwrap();
+    assert_eq!(bed.found().wanted, 40 * MIB);
+}
+
+#[test]
+fn what_the_store_does_not_give_is_said_and_the_rest_comes() {
+    let mut bed = Bed::new(64 * MIB);
+    bed.put(1, MIB);
+    bed.wants(vec![place(7, MIB, Wish::Stay), place(1, MIB, Wish::Stay)]);
+    bed.round().unwrap();
+    let found = bed.found();
+    assert_eq!((found.wanted, found.kept, found.failed), (2 * MIB, MIB, MIB));
+    assert!(!found.why.is_empty());
+    bed.put(7, MIB);
+    bed.rounds.next = None;
+    bed.round().unwrap();
+    assert_eq!((bed.found().kept, bed.found().failed), (2 * MIB, 0));
+}
+
+#[test]
+fn what_is_placed_may_leave_and_what_is_not_to_be_here_goes() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..3 {
+        bed.put(number, 2 * MIB);
+    }
+    bed.wants(vec![place(0, 2 * MIB, Wish::Near), place(1, 2 * MIB, Wish::Stay)]);
+    bed.round().unwrap();
+    assert_eq!((bed.pinned(), bed.found().kept), (2 * MIB, 4 * MIB));
+    bed.wants(vec![place(0, 2 * MIB, Wish::Nowhere), place(1, 2 * MIB, Wish::Nowhere)]);
+    // Whoever the first is: this one had them.
+    *bed.office.view.lock() = (2, vec![OTHER]);
+    bed.round().unwrap();
+    let stats = bed.shared.objects.stats();
+    assert_eq!((stats.used_bytes, stats.pinned_bytes, bed.found().dropped), (0, 0, 4 * MIB));
+    bed.rounds.next = None;
+    bed.round().unwrap();
+    assert_eq!(bed.found().dropped, 0, "there was nothing any more");
+}

@@ -1,0 +1,89 @@
+use std::{fmt, str::FromStr};
+
+/// What `fsync` of a file on a shared volume waits for. Ordered: what is greater promises more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SyncClass {
+    /// So many members of the volume's group have it on stable storage: [`SyncClass::COPIES_MIN`] to [`SyncClass::COPIES_MAX`].
+    Replica(u8),
+    /// The store has it.
+    Object,
+}
+
+impl SyncClass {
+    /// The fewest copies: one alone is never enough.
+    pub const COPIES_MIN: u8 = 2;
+    /// The most.
+    pub const COPIES_MAX: u8 = 8;
+
+    /// So many copies; `None` where there is no such class.
+    #[must_use]
+    pub fn replica(copies: u8) -> Option<SyncClass> {
+        (SyncClass::COPIES_MIN..=SyncClass::COPIES_MAX)
+            .contains(&copies)
+            .then_some(SyncClass::Replica(copies))
+    }
+
+    /// Whether bytes that so many members have, and the store has not, are of this class.
+    #[must_use]
+    pub fn is_met_by(self, copies: usize) -> bool {
+        match self {
+            SyncClass::Replica(least) => copies >= usize::from(least),
+            SyncClass::Object => false,
+        }
+    }
+}
+
+impl fmt::Display for SyncClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyncClass::Replica(copies) => write!(f, "replica:{copies}"),
+            SyncClass::Object => f.write_str("object"),
+        }
+    }
+}
+
+/// A text is no class that a file can have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "'{0}' is no durability of a file: there are object, and replica:K with K from {min} to {max}",
+    min = SyncClass::COPIES_MIN,
+    max = SyncClass::COPIES_MAX
+)]
+pub struct NoSyncClass(pub String);
+
+impl FromStr for SyncClass {
+    type Err = NoSyncClass;
+
+    fn from_str(text: &str) -> Result<SyncClass, NoSyncClass> {
+        let class = match text.split_once(':') {
+            None if text == "object" => Some(SyncClass::Object),
+            Some(("replica", digits)) => digits.parse().ok().and_then(SyncClass::replica),
+            _ => None,
+        };
+        class.ok_or_else(|| NoSyncClass(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_is_more_than_any_number_of_copies() {
+        let all: Vec<SyncClass> = (2..=8).filter_map(SyncClass::replica).chain([SyncClass::Object]).collect();
+        assert_eq!(all.len(), 8);
+        assert!(all.is_sorted_by(|one, next| one < next));
+        assert!(SyncClass::Replica(3).is_met_by(3) && !SyncClass::Replica(3).is_met_by(2));
+        assert!(!SyncClass::Object.is_met_by(16));
+    }
+
+    #[test]
+    fn classes_are_read_as_they_are_written() {
+        for text in ["object", "replica:2", "replica:8"] {
+            assert_eq!(text.parse::<SyncClass>().map(|class| class.to_string()).as_deref(), Ok(text));
+        }
+        for text in ["", "replica", "replica:1", "replica:9", "replica:", "local", "object:2"] {
+            assert!(text.parse::<SyncClass>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+# What every case with proxies starts with, after cluster.bash. Not a case itself.
+
+declare -A PROXY_PID PROXY_AT PROXY_DIR
+show_proxies() { [ $? -eq 0 ] || { show_logs; tail -n 15 "$SCRATCH"/proxy-*.log >&2 || true; }; }
+trap show_proxies EXIT
+
+# late_store MS: a store of its own that is so far away; sets STORE_AT and STORE_PID. of_store QUESTION: see `forebay late-store`.
+late_store() {
+  export AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b AWS_REGION=eu-central-1
+  coproc STORE { exec "$FOREBAY" late-store "$1"; }
+  exec {ask_store}>&"${STORE[1]}" {store_says}<&"${STORE[0]}"
+  STORE_AT=$(of_store address)
+}
+of_store() { local line; echo "$1" >&"$ask_store"; read -r line <&"$store_says"; echo "${line//\"/}"; }
+
+ask() { "$FOREBAY" "$@" --meta "$(addresses)"; }
+members() { ask group show fast --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["members"]))'; }
+has_members() { [ "$(members)" = "$1" ]; }
+
+# read_from MOUNT WHERE: bytes that the mount had from node, group or store.
+read_from() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, sys
+s = json.load(sys.stdin); s = s[0] if isinstance(s, list) else s
+print(s["read_bytes"][sys.argv[1]])' "$2"; }
+
+# start_proxy NAME [OPTION...]: a member of group fast, with a cache of PROXY_CACHE, in a directory of its own or PROXY_DIR[NAME]; started again, at the same address.
+start_proxy() {
+  local name=$1
+  shift
+  PROXY_AT[$name]=${PROXY_AT[$name]:-127.0.0.1:$(free_port)}
+  "$FOREBAY" proxy --meta "$(addresses)" --group fast --cache-dir "${PROXY_DIR[$name]:-$SCRATCH/proxy-$name}" --cache-size "${PROXY_CACHE:-256MiB}" \
+    --listen "${PROXY_AT[$name]}" --zone "$name" --insecure "$@" </dev/null >>"$SCRATCH/proxy-$name.log" 2>&1 &
+  PROXY_PID[$name]=$!
+}
+end_proxy() { kill -TERM "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" || fail "proxy $1 did not end in order"; }
+kill_proxy() { kill -KILL "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" 2>/dev/null || true; }
