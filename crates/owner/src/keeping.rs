@@ -23,8 +23,10 @@ const INODES: usize = 4096;
 const STEP: usize = 512;
 /// Places that one page has, about.
 const PLACES: usize = 1024;
-/// Bytes of a file that are looked at at a time.
-const WINDOW: u64 = 256 << 20;
+/// Pieces of files that one page looks at, about: bytes and holes between them, however many lie side by side in a segment.
+const PIECES: usize = 16 << 10;
+/// Pieces of a file that are looked at at a time.
+const AT_A_TIME: usize = 512;
 /// How long what a member said counts.
 const COUNTS_FOR: Duration = Duration::from_secs(120);
 /// Bytes of what a store said that are kept.
@@ -161,13 +163,15 @@ impl VolumeOwner {
             return Ok(page);
         }
         let (mut ino, mut offset) = from;
+        let mut left = PIECES;
         for _ in 0..INODES / STEP {
             let found = self.ns.policy_files(self.at, ino, STEP)?;
             for (file, policy, size) in found.files {
                 let wish = self.core.lock().policies.wish(policy, group);
                 let start = if file == ino { offset } else { 0 };
                 if let Some(wish) = wish
-                    && let Some(stopped) = self.want(&mut page.places, (file, policy, wish), start..size)?
+                    && let Some(stopped) =
+                        self.want((&mut page.places, &mut left), (file, policy, wish), start..size)?
                 {
                     page.next = Some((file, stopped));
                     return Ok(page);
@@ -182,25 +186,26 @@ impl VolumeOwner {
         Ok(page)
     }
 
-    /// The stored bytes of a file. Says where it stopped, if there are enough of them.
+    /// The stored bytes of a file. Says where it stopped, if there are enough of them, or it was gone through enough pieces.
     fn want(
         &self,
-        places: &mut Vec<WantedPlace>,
+        (places, left): (&mut Vec<WantedPlace>, &mut usize),
         (ino, policy, wish): (Ino, PolicyId, Wish),
         range: std::ops::Range<u64>,
     ) -> Result<Option<u64>, MetaError> {
         let mut at = range.start;
         while at < range.end {
-            if places.len() >= PLACES {
+            if places.len() >= PLACES || *left == 0 {
                 return Ok(Some(at));
             }
-            let end = range.end.min(at + WINDOW);
-            let pieces = match self.ns.map(self.at, ino, at, end - at) {
+            // By pieces, not by bytes: a hole is one, however large.
+            let pieces = match self.ns.map_up_to(self.at, ino, at, range.end - at, AT_A_TIME) {
                 Ok(pieces) => pieces,
                 // It was removed meanwhile, and with it what is wanted.
                 Err(MetaError::Stale(_)) => return Ok(None),
                 Err(error) => return Err(error),
             };
+            *left = left.saturating_sub(pieces.len());
             // One after the other of a file lies mostly in one segment.
             let mut last: Option<(SegmentId, Option<SegmentPlace>)> = None;
             for piece in &pieces {
@@ -214,7 +219,8 @@ impl VolumeOwner {
                     add(places, (policy, wish), extent, place);
                 }
             }
-            at = end;
+            // It is shorter by now, where there are none.
+            at = pieces.last().map_or(range.end, |last| last.offset.saturating_add(last.len));
         }
         Ok(None)
     }

@@ -160,6 +160,61 @@ fn pages_have_everything_once() {
     server.stop().unwrap();
 }
 
+/// The sizes of all pages.
+fn pages(server: &Server, group: GroupId) -> Vec<usize> {
+    let (mut sizes, mut from) = (Vec::new(), (Ino(0), 0));
+    loop {
+        let page = server.owner.wanted(group, from).unwrap();
+        sizes.push(page.places.len());
+        match page.next {
+            Some(next) => from = next,
+            None => return sizes,
+        }
+    }
+}
+
+#[test]
+fn a_page_has_a_part_of_a_large_file_however_its_bytes_lie() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let dir = client.inode(make_directory("d")).ino;
+    pin(&server, dir, true);
+    // Bytes at both ends of the largest file that there may be: what lies between is a hole, and costs nothing.
+    let sparse = made_in(&client, dir, "sparse", FileKind::Regular);
+    let size = forebay_types::limits::file_size_max(4 << 20);
+    let given = numbers(&client, 1);
+    let ends = object(&given, 0, 1000);
+    let id = ends.segments[0].id;
+    let parts = vec![(0, extent(id, 0, 100)), (size - 100, extent(id, 500, 100))];
+    let answer = client.ask(commit(vec![ends], vec![file(sparse, parts)])).answer();
+    assert_eq!(answer, Answer::Committed(Vec::new()));
+    assert_eq!(pages(&server, GROUP), [2]);
+    // Small pieces side by side, far more than a page looks at, and as many of which each is a place.
+    let (near, far) =
+        (made_in(&client, dir, "near", FileKind::Regular), made_in(&client, dir, "far", FileKind::Regular));
+    for (ino, apart) in [(near, 108), (far, 1000)] {
+        for part in 0..5_u64 {
+            let given = numbers(&client, 1);
+            let object = object(&given, 0, 4_000_000);
+            let id = object.segments[0].id;
+            let piece = |at: u64| ((part * 4000 + at) * 4096, extent(id, at * apart, 100));
+            let answer =
+                client.ask(commit(vec![object], vec![file(ino, (0..4000).map(piece).collect())])).answer();
+            assert_eq!(answer, Answer::Committed(Vec::new()));
+        }
+    }
+    let sizes = pages(&server, GROUP);
+    // What lies in one segment is a place of each page that has a part of it.
+    assert!((0..sizes.len()).contains(&(sizes.iter().sum::<usize>() - (2 + 5 + 20_000))), "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 1024 + 512), "{sizes:?}");
+    assert!(
+        sizes[0] < 2 + 5,
+        "a page looks at so many pieces, also where few places come of them: {sizes:?}"
+    );
+    server.stop().unwrap();
+}
+
 #[test]
 fn what_members_have_is_summed_for_a_policy_and_what_came_after_it() {
     let world = World::new();
