@@ -14,6 +14,8 @@ use crate::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 
 /// An engine that can be exchanged for another one under whoever uses it, once that one has the same rows.
 ///
+/// A read that an exchange overtakes is made again of the new engine: the old one may be emptied and removed from that moment on.
+///
 /// While keys are noted, every key of a batch that was not refused is in the next [`Paused::noted`] or [`MovableEngine::noted`] once the batch is over: what was
 /// read of a row before that may be old. One author commits, one batch at a time, and settles each.
 pub struct MovableEngine {
@@ -46,6 +48,19 @@ impl MovableEngine {
     #[must_use]
     pub fn present(&self) -> Arc<dyn Engine> {
         Arc::clone(&self.engine.read())
+    }
+
+    /// Answers a read from the engine that is still the present one afterwards.
+    fn read<T>(&self, read: impl Fn(&dyn Engine) -> Result<T, EngineError>) -> Result<T, EngineError> {
+        let mut engine = self.present();
+        loop {
+            let answer = read(&*engine);
+            let present = self.present();
+            if Arc::ptr_eq(&engine, &present) {
+                return answer;
+            }
+            engine = present;
+        }
     }
 
     /// Begins to note keys. Returns once no batch is on its way that is not noted; `false` where that takes longer than `limit`.
@@ -108,15 +123,15 @@ impl Paused<'_> {
 
 impl Engine for MovableEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.present().get(key)
+        self.read(|engine| engine.get(key))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
-        self.present().get_many(keys)
+        self.read(|engine| engine.get_many(keys))
     }
 
     fn scan(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<RowPage, EngineError> {
-        self.present().scan(from, to, limit)
+        self.read(|engine| engine.scan(from, to, limit))
     }
 
     fn commit(&self, batch: &Batch<'_>) -> Result<Outcome, EngineError> {

@@ -181,3 +181,64 @@ fn a_copy_ends_where_another_one_has_begun() {
     assert!(matches!(copied, Err(CopyError::Fenced)), "{copied:?}");
     assert_eq!(all(&other).len(), 1);
 }
+
+/// Is exchanged for another engine while it is read, and removed.
+#[derive(Debug, Default)]
+struct Goes {
+    before: std::sync::OnceLock<(std::sync::Weak<MovableEngine>, Arc<dyn Engine>)>,
+    empties: bool,
+}
+
+impl Goes {
+    fn goes<T>(&self, empty: T) -> Result<T, EngineError> {
+        let (movable, next) = self.before.get().unwrap();
+        movable.upgrade().unwrap().pause(LIMIT).unwrap().exchange(Arc::clone(next));
+        match self.empties {
+            true => Ok(empty),
+            false => Err(EngineError::Missing { place: "here".to_owned(), name: "it".to_owned() }),
+        }
+    }
+}
+
+impl Engine for Goes {
+    fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.goes(None)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
+        self.goes(vec![None; keys.len()])
+    }
+
+    fn scan(&self, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<RowPage, EngineError> {
+        self.goes(MemoryEngine::default().scan(b"", None, 1)?)
+    }
+
+    fn commit(&self, _: &Batch<'_>) -> Result<Outcome, EngineError> {
+        Ok(Outcome::Fenced)
+    }
+
+    fn writers(&self) -> Writers {
+        Writers::Many
+    }
+
+    fn size_on_disk(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_read_that_an_exchange_overtakes_is_made_of_the_new_engine() {
+    for empties in [false, true] {
+        let movable = || {
+            let next = MemoryEngine::default();
+            put(&next, b"a", b"1");
+            let old = Arc::new(Goes { empties, ..Goes::default() });
+            let movable = Arc::new(MovableEngine::new(Arc::clone(&old) as _));
+            old.before.set((Arc::downgrade(&movable), Arc::new(next))).unwrap();
+            movable
+        };
+        assert_eq!(movable().get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(movable().get_many(&[b"a"]).unwrap(), [Some(b"1".to_vec())]);
+        assert_eq!(all(movable().as_ref()).len(), 1);
+    }
+}
