@@ -90,6 +90,10 @@ pub(crate) fn groups(
         | GroupRequest::SetClass(volume, _) => {
             let view = cluster.registry.refresh()?;
             let row = view.volumes.get(volume).ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
+            if let Some(hosted) = cluster.hosted(row.id) {
+                cluster.groups.refresh(cluster)?;
+                hosted.tell_owner(cluster);
+            }
             row.group.clone()
         }
         GroupRequest::Create(name, _)

@@ -41,6 +41,7 @@ pub(crate) fn policies(
         PolicyWhat::Show | PolicyWhat::Set(_) | PolicyWhat::Unset(_) => cluster.groups.refresh(cluster)?,
         PolicyWhat::Give(..) | PolicyWhat::Spread(_) => cluster.groups.known(),
     };
+    hosted.tell_owner(cluster);
     let group = known.groups.get(&row.group).map(|found| found.row.id);
     let at = At {
         owner: &owner,

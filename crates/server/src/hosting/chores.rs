@@ -36,18 +36,7 @@ impl<'a> Chores<'a> {
     }
 
     pub(super) fn run(&mut self) {
-        if let Some((_, row)) = self.cluster.registry.view().volume(self.hosted.id) {
-            self.owner.set_limit(row.limit);
-            let known = self.cluster.groups.known();
-            // One that is not known yet may be there.
-            if row.group.is_empty() {
-                self.owner.set_group(None);
-            } else if let Some(group) = known.groups.get(&row.group) {
-                self.owner.set_group(Some(group.row.id));
-            }
-            let copies = known.groups.get(&row.group).map(|group| group.row.row.view.copies);
-            self.owner.set_copies(copies.and_then(|copies| row.class.copies(copies)));
-        }
+        self.hosted.tell(self.cluster, self.owner);
         self.end_sessions_without_token();
         self.forget_sessions_that_are_over();
         match self.owner.tidy() {

@@ -80,6 +80,7 @@ fn once(
         })?
     };
     *hosted.engine.lock() = Some(movable);
+    hosted.tell(cluster, &owner);
     hosted.stand(Standing::Owns(Arc::clone(&owner)));
     migration::clean_up(cluster, hosted, &owner);
     if serve(cluster, hosted, &owner, &ended, *gave_up) {

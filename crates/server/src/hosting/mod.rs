@@ -59,6 +59,8 @@ pub(crate) struct Hosted {
     /// What the owner at this server stands on.
     engine: Mutex<Option<Arc<MovableEngine>>>,
     migration: Mutex<Option<Arc<Migration>>>,
+    /// Held while an owner is told of the volume: what was read of the registry later is told later.
+    tells: Mutex<()>,
 }
 
 impl fmt::Debug for Hosted {
@@ -92,6 +94,7 @@ impl Hosted {
             thread: Mutex::new(None),
             engine: Mutex::default(),
             migration: Mutex::default(),
+            tells: Mutex::default(),
         });
         let (of, cluster) = (Arc::clone(&hosted), Arc::clone(cluster));
         let thread = std::thread::Builder::new().name("fb-volume".to_owned());
@@ -110,6 +113,28 @@ impl Hosted {
             Standing::Owns(owner) => Some(Arc::clone(owner)),
             Standing::StandsBy(_) => None,
         }
+    }
+
+    /// Tells the owner, if it is at this server, what the registry says of the volume, as it is known here. Whoever tells anybody else of the volume's group, or
+    /// asks the owner about it, does this before.
+    pub(crate) fn tell_owner(&self, cluster: &Cluster) {
+        if let Some(owner) = self.owner() {
+            self.tell(cluster, &owner);
+        }
+    }
+
+    fn tell(&self, cluster: &Cluster, owner: &VolumeOwner) {
+        let _in_order = self.tells.lock();
+        let (view, known) = (cluster.registry.view(), cluster.groups.known());
+        let Some((_, row)) = view.volume(self.id) else { return };
+        owner.set_limit(row.limit);
+        let group = known.groups.get(&row.group).map(|group| &group.row);
+        // One that is not known yet may be there.
+        if row.group.is_empty() || group.is_some() {
+            owner.set_group(group.map(|group| group.id));
+        }
+        let copies = group.map(|group| group.row.view.copies);
+        owner.set_copies(copies.and_then(|copies| row.class.copies(copies)));
     }
 
     /// The term of the owner that is known last.

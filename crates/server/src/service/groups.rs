@@ -34,6 +34,9 @@ impl Service {
         if !found.groups.contains_key(&row.group) {
             found = groups.refresh(&self.cluster)?;
         }
+        if let Some(hosted) = self.cluster.hosted(row.id) {
+            hosted.tell_owner(&self.cluster);
+        }
         let group = found.groups.get(&row.group).map(|found| &found.row);
         let view = group.map(|group| GroupView {
             name: row.group.clone(),

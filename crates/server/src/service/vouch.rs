@@ -61,6 +61,9 @@ impl Service {
         };
         let (name, row) = volume.ok_or_else(|| Refusal::NoVolume(vouch.volume.to_string()))?;
         ready(&name, &row)?;
+        if let Some(hosted) = self.cluster.hosted(vouch.volume) {
+            hosted.tell_owner(&self.cluster);
+        }
         let known = self.cluster.groups.known();
         let group = known.groups.get(&row.group).map(|found| found.row.id);
         let whole = !token.is_some_and(|token| shows_a_part(&token));

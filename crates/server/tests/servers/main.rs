@@ -8,6 +8,7 @@ mod groups;
 mod matrix;
 mod migrating;
 mod places;
+mod policies;
 mod rights;
 mod sets;
 mod sharing;
