@@ -16,7 +16,7 @@ use forebay_protocol::{Push, Refusal, Request, Response, Rights};
 
 use crate::{
     ahead::GivenRuns, keeping::Reports, locks::SharedLocks, numbers::Given, offers::Groups, opens::Opens,
-    policies::Policies, request::Reply, sets::Sets,
+    policies::Policies, request::Reply, reserve::Reserved, sets::Sets,
 };
 
 /// The number of a batch: they are committed one after the other.
@@ -72,6 +72,7 @@ pub(crate) struct Core {
     pub(crate) recalled: FxHashMap<(SessionId, Ino), (Stamp, Moment)>,
     pub(crate) given: Given,
     pub(crate) runs: GivenRuns,
+    pub(crate) reserved: Reserved,
     pub(crate) opens: Opens,
     pub(crate) locks: SharedLocks,
     /// The last batch with rows of locks.
@@ -145,6 +146,7 @@ impl Core {
         self.administer.remove(&session);
         self.groups.speakers.remove(&session);
         self.runs.forget(session);
+        self.reserved.forget(session);
         let batch = self.put(&Key::Session(session.0), None);
         self.sessions.end(session);
         self.ending.push((batch, session));

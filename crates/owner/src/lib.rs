@@ -28,6 +28,7 @@ mod perform;
 mod policies;
 mod recover;
 mod request;
+mod reserve;
 mod rights;
 mod run;
 mod sets;

@@ -46,6 +46,8 @@ pub struct VolumeOwner {
     pub(crate) lanes: Mutex<()>,
     /// Bytes that the files of the volume may have.
     pub(crate) limit: AtomicU64,
+    /// Held while room is set aside: else two would be given the same.
+    pub(crate) reserving: Mutex<()>,
     push: Tell,
 }
 
@@ -77,6 +79,7 @@ impl VolumeOwner {
             batches,
             lanes: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
+            reserving: Mutex::default(),
             push,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Runs while no batch can be closed, so that rows of sessions are in the same batch as the record that they go with.
 
-use std::{collections::BTreeSet, sync::atomic::Ordering};
+use std::collections::BTreeSet;
 
 use forebay_cluster::{Need, SessionId};
 use forebay_format::row::{Extent, ObjectRef};
@@ -89,8 +89,11 @@ impl VolumeOwner {
             Operation::Commit(commit) => self.take_in(session, rights, (commit, needs))?,
             Operation::Seal(inos) => self.seal(session, rights, (inos, needs))?,
             Operation::Space => self.space(),
+            Operation::Reserve { needs, spare } => self.reserve(session, (*needs, *spare)),
             Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
-            Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
+            Operation::Share { source, from, len, .. }
+                if self.exceeds(session, (*source, *from, *len))? =>
+            {
                 Answer::Failed(Failure::NoSpace)
             }
             Operation::Share { source, from, len, .. } if self.shares_lost((*source, *from, *len))? => {
@@ -241,15 +244,14 @@ impl VolumeOwner {
     }
 
     /// Whether there is no room for a range of a file to be there twice.
-    fn exceeds(&self, source: Ino, from: u64, len: u64) -> Result<bool, MetaError> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        if limit == u64::MAX {
+    fn exceeds(&self, session: SessionId, (source, from, len): (Ino, u64, u64)) -> Result<bool, MetaError> {
+        if self.limit().is_none() {
             return Ok(false);
         }
         let shared = |piece: &Piece| matches!(piece.source, PieceSource::Extent(_));
         let pieces = self.ns.map(self.at, source, from, len)?;
         let more: u64 = pieces.iter().filter(|piece| shared(piece)).map(|piece| piece.len).sum();
-        Ok(more > 0 && self.ns.segment_totals().live.saturating_add(more) > limit)
+        Ok(self.is_too_much(session, more))
     }
 
     /// Takes in what a session has put into the store. Files that it does not see are gone, as far as it is concerned.
@@ -278,7 +280,7 @@ impl VolumeOwner {
         let raw = extents_of(commit)
             .filter(|extent| lanes.contains(&extent.segment))
             .fold(raw, |sum, extent| sum.saturating_add(u64::from(extent.len)));
-        if self.ns.segment_totals().live.saturating_add(raw) > self.limit.load(Ordering::Relaxed) {
+        if self.is_too_much(session, raw) {
             return Ok(Answer::Failed(Failure::NoSpace));
         }
         if rights.root != Ino::ROOT {
@@ -325,7 +327,9 @@ impl VolumeOwner {
             .map(|(_, segments)| segments.iter().map(|segment| segment.id.0).collect())
             .collect();
         let used = objects.iter().zip(&used).map(|((object, _), segments)| (*object, segments.as_slice()));
-        self.core.lock().use_numbers(session, used);
+        let mut core = self.core.lock();
+        core.use_numbers(session, used);
+        core.reserved.spend(session, raw);
         Ok(Answer::Committed(gone))
     }
 
@@ -389,13 +393,8 @@ impl VolumeOwner {
     }
 
     fn space(&self) -> Answer {
-        let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit < u64::MAX);
+        let limit = self.limit();
         let (used, inodes) = (self.ns.segment_totals().live, self.ns.inodes().unwrap_or_default());
         Answer::Space(SpaceAnswer { used, limit, inodes })
-    }
-
-    /// Sets how many bytes the files of the volume may have; `None` for no limit. What is more already stays.
-    pub fn set_limit(&self, limit: Option<u64>) {
-        self.limit.store(limit.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }

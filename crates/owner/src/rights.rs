@@ -123,8 +123,9 @@ impl VolumeOwner {
 
 /// Whether it changes more than what the session itself has.
 fn changes_files(operation: &Operation) -> bool {
-    use Operation::{Hold, Lock, Release, Unlock, UnlockHandle};
+    use Operation::{Hold, Lock, Release, Reserve, Unlock, UnlockHandle};
     is_of_a_member(operation)
+        || matches!(operation, Reserve { .. })
         || operation.changes()
             && !matches!(operation, Hold(_) | Lock(..) | Release(_) | Unlock(..) | UnlockHandle(..))
 }
@@ -166,6 +167,7 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         Operation::Ahead(_) | Operation::Runs(_) => [None, None],
         Operation::Space
         | Operation::Classes(_)
+        | Operation::Reserve { .. }
         | Operation::ChangePolicy(_)
         | Operation::Numbers(..)
         | Operation::Commit(_)

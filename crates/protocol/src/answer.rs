@@ -255,6 +255,8 @@ pub enum Answer {
     AheadGone(Vec<(u32, Failure)>, Vec<Ino>),
     /// As [`Answer::Classes`], where one of them says on which disks bytes may be.
     Rules(Vec<PolicyRule>),
+    /// For how many bytes room is set aside for the session, all in all; `None`: the volume has no limit.
+    Reserved(Option<u64>),
 }
 
 record!(SegmentPlace { object, offset, len });
@@ -289,6 +291,7 @@ choice!(Answer {
     21 => Classes(classes),
     22 => AheadGone(failed, gone),
     23 => Rules(rules),
+    24 => Reserved(bytes),
 });
 
 impl Answer {

@@ -137,6 +137,14 @@ pub enum Operation {
     /// What `fsync` of what goes by these policies waits for at least. Answered by [`crate::Answer::Classes`], or by
     /// [`crate::Answer::Rules`] where one of them says besides on which disks bytes may be.
     Classes(Vec<PolicyId>),
+    /// Has room set aside for bytes that the session is about to commit: for `needs` bytes and for up to `spare` more, in place of what was set aside for it before. It changes
+    /// nothing but what the owner has in memory, and is spent by commits. Answered by [`crate::Answer::Reserved`].
+    Reserve {
+        /// For how many bytes, where there is so much room.
+        needs: u64,
+        /// For how many more at most.
+        spare: u64,
+    },
     /// Opens segments over the logs of a group's members.
     OpenSegments(OpenSegments),
     /// Says that segments are in an object that is in the store.
@@ -163,6 +171,7 @@ choice!(Operation {
     11 => Fenced(fenced),
     12 => BytesBack(bytes),
     13 => Classes(policies),
+    14 => Reserve { needs, spare },
     32 => Make(parent, name, new),
     33 => MakeNameless(parent, new),
     34 => Link(ino, parent, name),
@@ -197,8 +206,8 @@ impl Operation {
     #[must_use]
     pub fn changes(&self) -> bool {
         use Operation::{
-            BytesBack, Classes, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Space, TestLock, Xattr,
-            Xattrs,
+            BytesBack, Classes, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Reserve, Space,
+            TestLock, Xattr, Xattrs,
         };
         !matches!(
             self,
@@ -215,6 +224,7 @@ impl Operation {
                 | Fenced(_)
                 | BytesBack(_)
                 | Classes(_)
+                | Reserve { .. }
         )
     }
 }

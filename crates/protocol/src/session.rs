@@ -134,6 +134,8 @@ pub enum Push {
     },
     /// Segments were given up since the session was told last: what files have of them is lost for good. Maps say which.
     Lost,
+    /// The volume has a limit from now on, or has none any more.
+    Limited(bool),
 }
 
 record!(Hello { volume, token, session, client, resumes });
@@ -148,4 +150,5 @@ choice!(Push {
     5 => Fence { member, segment, epoch },
     6 => ReadBack { member, segment, from, len },
     7 => Lost,
+    8 => Limited(limited),
 });

@@ -270,10 +270,23 @@ impl Contents {
         self.shared.line.lock().succeeded();
         self.shared.changed.notify_all();
     }
+
+    /// Says that the volume has a limit, or none: the session begins, or the owner has told.
+    pub fn limited(&self, limited: bool) {
+        self.shared.line.lock().allowance.begin(limited);
+    }
+
+    /// Has room set aside at the owner for what is kept back, where the volume has a limit: the owner may be another one, which knows of none.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the next write that lacks it asks again.
+    pub fn renew_room(&self) -> Result<(), ClientError> {
+        self.shared.ask_for_room(0)
+    }
 }
 
 impl Shared {
-    /// Sets room for so many bytes aside.
+    /// Sets room for so many bytes aside, here and, where the volume has a limit, at the owner.
     fn reserve(&self, len: u64, room: Room) -> Result<(), ClientError> {
         let mut patience = None;
         let mut line = self.line.lock();
@@ -293,11 +306,21 @@ impl Shared {
         }
         line.kept += len;
         line.kept_max = line.kept_max.max(line.kept);
-        Ok(())
+        let lacks = line.allowance.take(len);
+        drop(line);
+        match lacks.filter(|_| room == Room::Wait) {
+            None => Ok(()),
+            Some(position) => self.have_room_at(position).inspect_err(|_| self.free(len)),
+        }
     }
 
     /// Waits until what is kept back of files now is committed; has their open layers taken if `open`, and waits for those on their way alone if not.
-    fn settle(&self, files: Vec<Arc<File>>, open: bool, patience: &Patience<'_>) -> Result<(), ClientError> {
+    pub(super) fn settle(
+        &self,
+        files: Vec<Arc<File>>,
+        open: bool,
+        patience: &Patience<'_>,
+    ) -> Result<(), ClientError> {
         let mut awaited = Vec::with_capacity(files.len());
         for file in files {
             let state = file.state.lock();

@@ -8,6 +8,7 @@ use std::{
 
 use forebay_types::Ino;
 
+use super::allowance::Allowance;
 use crate::ClientError;
 
 /// Bytes of a batch, and of an object before its runs are encoded.
@@ -47,6 +48,8 @@ pub(super) struct Line {
     pub(super) kept: u64,
     /// The most that there ever were.
     pub(super) kept_max: u64,
+    /// For how much of that the owner has set room aside.
+    pub(super) allowance: Allowance,
     /// Files with an open layer, by directory.
     dirty: BTreeMap<Place, Waiting>,
     /// The same by age.
@@ -84,6 +87,13 @@ pub(super) struct Due {
 }
 
 impl Line {
+    /// Of a volume that has a limit, or none.
+    pub(super) fn of(limited: bool) -> Line {
+        let mut line = Line::default();
+        line.allowance.begin(limited);
+        line
+    }
+
     /// Notes that a file has an open layer of this weight. Returns whether a thread that stores has to be told.
     pub(super) fn dirty(&mut self, place: Place, weight: u64, now: Instant, full: bool) -> bool {
         let first = self.dirty.is_empty();

@@ -8,6 +8,7 @@
 //! Order that must hold: numbers, then the object, then the commit; a file's layers are committed in their order; a map is forgotten before the layer that
 //! replaces it. Locks: taking, the line, a file's, in this order. `docs/design/shared-data.md` has the whole of it.
 
+mod allowance;
 mod apart;
 mod batch;
 mod classes;
@@ -128,7 +129,7 @@ impl Contents {
             options,
             sealer,
             files: files::Files::default(),
-            line: Mutex::default(),
+            line: Mutex::new(line::Line::of(volume.limit.is_some())),
             taking: Mutex::default(),
             work: Condvar::new(),
             changed: Condvar::new(),
@@ -245,10 +246,18 @@ impl Shared {
                 line = self.line.lock();
                 continue;
             }
-            let idle = line.idle_for(now, due);
-            let idle =
-                if sweeps { Some(idle.map_or(SWEEP_EVERY, |idle| idle.min(SWEEP_EVERY))) } else { idle };
-            match idle {
+            if line.allowance.is_idle(line.kept, now) {
+                drop(line);
+                self.give_room_back();
+                line = self.line.lock();
+                continue;
+            }
+            let idle = [
+                line.idle_for(now, due),
+                line.allowance.idle_for(line.kept, now),
+                sweeps.then_some(SWEEP_EVERY),
+            ];
+            match idle.into_iter().flatten().min() {
                 Some(time) => drop(self.work.wait_for(&mut line, time)),
                 None => self.work.wait(&mut line),
             }

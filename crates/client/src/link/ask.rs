@@ -35,6 +35,7 @@ fn is_urgent(operation: &Operation) -> bool {
             | Operation::Numbers(..)
             | Operation::Runs(_)
             | Operation::Classes(_)
+            | Operation::Reserve { .. }
             | Operation::Ahead(_)
             | Operation::Release(_)
             | Operation::Unlock(..)

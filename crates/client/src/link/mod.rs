@@ -73,6 +73,9 @@ pub trait Events: Send + Sync {
     /// What some files have is lost for good. Who has no files is not told anything by this.
     fn lost(&self) {}
 
+    /// The volume has a limit from now on, or none any more. Who writes nothing does nothing.
+    fn limited(&self, _limited: bool) {}
+
     /// A member of a group that uses this session is to fence a segment. Who is no member is not asked.
     fn fence(&self, _member: MemberId, _segment: SegmentId, _epoch: Epoch) {}
 
@@ -285,6 +288,7 @@ impl Listener for Shared {
             Push::Fence { member, segment, epoch } => events.fence(member, segment, epoch),
             Push::ReadBack { member, segment, from, len } => events.read_back(member, segment, from, len),
             Push::Lost => events.lost(),
+            Push::Limited(limited) => events.limited(limited),
             Push::Ended { session } => {
                 let round = {
                     let state = self.state.lock();

@@ -355,6 +355,9 @@ impl Core {
             }
         }
         self.locks.ask_again(&self.desk);
+        if let Err(error) = self.bytes.renew_room() {
+            tracing::debug!(%error, "no room is set aside for what is kept back");
+        }
     }
 
     /// Forgets what was known by leases that are gone, and has the kernel drop it. Does not wait.

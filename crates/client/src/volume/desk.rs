@@ -145,6 +145,9 @@ impl Events for Reception {
         let session = Duration::from_millis(welcome.term_ms);
         let margin = Terms::default().margin.max(session / 10).min(session / 2);
         self.names.begun(number, Terms { session, margin, ..Terms::default() }, welcome.epoch, sent);
+        if let Some(core) = self.core() {
+            core.bytes.limited(welcome.volume.limit.is_some());
+        }
     }
 
     fn over(&self) {
@@ -202,6 +205,12 @@ impl Events for Reception {
     fn lost(&self) {
         if let Some(core) = self.core() {
             core.bytes.something_lost();
+        }
+    }
+
+    fn limited(&self, limited: bool) {
+        if let Some(core) = self.core() {
+            core.bytes.limited(limited);
         }
     }
 }

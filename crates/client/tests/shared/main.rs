@@ -12,6 +12,7 @@ mod orphans;
 mod policies;
 mod random;
 mod replaced;
+mod room;
 mod rooted;
 mod side_by_side;
 mod times;

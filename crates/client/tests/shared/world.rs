@@ -311,7 +311,7 @@ impl Transport for Wire {
             block_size: 4 << 20,
             compression: Compression::Lz4,
             created: Timespec { secs: 0, nanos: 0 },
-            limit: None,
+            limit: owner.limit(),
             generation: 1,
         };
         let rights = owner.rights(hello.session).unwrap_or(Rights::ALL);

@@ -10,6 +10,7 @@ mod leasing;
 mod locking;
 mod once;
 mod opens;
+mod reserve;
 mod rights;
 mod sets;
 mod world;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use forebay_owner::VolumeOwner;
-use forebay_protocol::{Hello, Message, Refusal, Response, Rights, Welcome, group::Vouch};
+use forebay_protocol::{Hello, Message, Refusal, Response, Rights, VolumeInfo, Welcome, group::Vouch};
 use forebay_rpc::{
     Peer,
     wire::{Code, Refusal as WireRefusal},
@@ -56,7 +56,8 @@ impl Service {
         // What it was told before it was on this connection.
         owner.tell_again(hello.session);
         let term_ms = u64::try_from(self.cluster.terms.session.as_millis()).unwrap_or(u64::MAX);
-        let volume = volume_info(&hello.volume, &row);
+        // Not what the entry says: of a limit that came since then the session may not have been told.
+        let volume = VolumeInfo { limit: owner.limit(), ..volume_info(&hello.volume, &row) };
         Ok(Welcome { epoch, term_ms, begun: begins, volume, rights }.encode())
     }
 

@@ -60,7 +60,7 @@ fn class(operation: &Operation) -> Class {
         Op::Space | Op::Release(_) | Op::Classes(_) => Class::Own,
         Op::ChangePolicy(_) => Class::Administers,
         // What it does not see it leaves alone.
-        Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) => Class::Numbers,
+        Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) | Op::Reserve { .. } => Class::Numbers,
         Op::OpenSegments(_) => Class::Changes,
         Op::Offer(_) | Op::Fenced(_) | Op::BytesBack(_) | Op::Store(_) | Op::Reseat(_) => Class::Member,
         Op::Commit(_) => Class::Commits,
@@ -231,6 +231,7 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::RemoveXattr(file, b"user.a".to_vec()),
         Operation::Numbers(1, 1),
         Operation::Runs(1),
+        Operation::Reserve { needs: 1, spare: 1 },
         Operation::Commit(Box::new(Commit { objects: vec![], files: vec![contents] })),
         Operation::Punch { ino: file, from: 0, to: 9, size: None, attr },
         Operation::Share { source: file, from: 0, target: own.file, to: 0, len: 1, attr },

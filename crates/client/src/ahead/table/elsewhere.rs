@@ -41,6 +41,7 @@ impl Table {
             Operation::OpenSegments(open) => vec![open.directory],
             Operation::Space
             | Operation::Classes(_)
+            | Operation::Reserve { .. }
             | Operation::ChangePolicy(_)
             | Operation::Numbers(..)
             | Operation::Runs(_)
