@@ -52,6 +52,16 @@ pub enum Planted {
     OldOverNew,
     /// Locks are in no row.
     NoLockRow,
+    /// A file's bytes that need no object are told before the file is made.
+    CommitBeforeMade,
+    /// fsync does not wait for a commit that goes along with steps.
+    SyncsBeforeStep,
+    /// A lease is returned before a commit that goes along with steps is told.
+    ReturnsBeforeStep,
+    /// A commit that went along and was refused counts as taken in.
+    BelievesRefusedStep,
+    /// What was done ahead is refused whole where the lease for a commit that goes along is missing.
+    RefusesForCommit,
 }
 
 impl Planted {
@@ -77,6 +87,11 @@ impl Planted {
         Planted::CommitBeforeStored,
         Planted::OldOverNew,
         Planted::NoLockRow,
+        Planted::CommitBeforeMade,
+        Planted::SyncsBeforeStep,
+        Planted::ReturnsBeforeStep,
+        Planted::BelievesRefusedStep,
+        Planted::RefusesForCommit,
     ];
 }
 

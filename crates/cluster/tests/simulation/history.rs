@@ -57,6 +57,8 @@ pub struct History {
     untold: BTreeMap<(usize, Ino), usize>,
     /// Changes of names that were answered ahead of the owner.
     pub ahead: usize,
+    /// Commits that went along with these.
+    pub along: usize,
     /// What was seen to be wrong while it happened.
     found: Option<String>,
 }
@@ -130,7 +132,10 @@ impl History {
         let (changes, seen): (Vec<usize>, Vec<usize>) =
             all.into_iter().partition(|at| self.operations[*at].op.changes());
         seen.into_iter().for_each(|at| self.operations[at].state = State::Lost);
-        let apart = changes.iter().any(|at| is_refused(self.operations[*at].op));
+        let apart = changes.iter().any(|at| match self.operations[*at].op {
+            Op::Write(ino, value) => is_refused(Op::Commit(ino, value, 0)),
+            op => is_refused(op),
+        });
         for at in &changes {
             let operation = &mut self.operations[*at];
             operation.state = if apart { State::Open } else { State::Together };
@@ -228,10 +233,11 @@ impl History {
             Unit { client: it.client, parts, began: it.began, ended: it.ended, open }
         });
         let together = self.together.iter().map(|all| {
-            let last = self.operations[all[all.len() - 1]];
-            let parts = all.iter().map(|at| (self.operations[*at].op, Some(self.operations[*at].value)));
-            let (began, ended) = (last.began, u64::MAX);
-            Unit { client: last.client, parts: parts.collect(), began, ended, open: true }
+            let all: Vec<Operation> = all.iter().map(|at| self.operations[*at]).collect();
+            let parts = all.iter().map(|it| (it.op, Some(it.value))).collect();
+            // Something may be written before what it is told behind was done.
+            let began = all.iter().map(|it| it.began).max().unwrap_or(0);
+            Unit { client: all[0].client, parts, began, ended: u64::MAX, open: true }
         });
         let mut settled: Vec<Unit> = singly.chain(together).collect();
         settled.sort_by_key(|unit| unit.began);

@@ -33,13 +33,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// What is wrong in the world of this seed, if anything; how many operations there were, and how many of them ahead of the owner.
-fn run(seed: u64, planted: Option<Planted>) -> Result<(usize, usize), String> {
+/// What is wrong in the world of this seed, if anything; how many operations there were, how many of them ahead of the owner, and how many commits went along with those.
+fn run(seed: u64, planted: Option<Planted>) -> Result<[usize; 3], String> {
     let mut world = World::new(seed, planted);
     world.run().map_err(|found| format!("seed {seed}: {found}"))?;
-    let operations = (world.history.len(), world.history.ahead);
+    let counts = [world.history.len(), world.history.ahead, world.history.along];
     checker::check(&world.history.settled()).map_err(|found| format!("seed {seed}: {found}"))?;
-    Ok(operations)
+    Ok(counts)
 }
 
 #[test]
@@ -52,18 +52,22 @@ fn worlds_keep_the_promise() {
         return;
     }
     let (seeds, first) = (number("FOREBAY_SEEDS").unwrap_or(600), number("FOREBAY_FIRST_SEED").unwrap_or(0));
-    let (mut all, mut all_ahead) = (0, 0);
+    let (mut all, mut all_ahead, mut all_along) = (0, 0, 0);
     for seed in first..first + seeds {
-        let (operations, ahead) = run(seed, None).unwrap_or_else(|found| panic!("{found}"));
+        let [operations, ahead, along] = run(seed, None).unwrap_or_else(|found| panic!("{found}"));
         all += operations as u64;
         all_ahead += ahead as u64;
+        all_along += along as u64;
         if (seed + 1) % 10_000 == 0 {
             println!("seed {seed} is done");
         }
     }
-    println!("{seeds} worlds, {all} operations, {all_ahead} of them ahead of the owner");
+    println!(
+        "{seeds} worlds, {all} operations, {all_ahead} of them ahead of the owner, {all_along} commits along with these"
+    );
     assert!(all > seeds * 100, "too little happened: {all} operations");
     assert!(all_ahead > seeds * 10, "too little was done ahead: {all_ahead} operations");
+    assert!(all_along > seeds, "too little went along: {all_along} commits");
 }
 
 #[test]

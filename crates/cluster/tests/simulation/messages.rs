@@ -46,7 +46,7 @@ pub enum Op {
     Fsync(Ino),
     /// A run of inode numbers; answers with its number.
     Runs,
-    /// Makes an object's bytes a file's: inode, value, object.
+    /// Makes an object's bytes a file's: inode, value, object. Without one (0) the bytes are in the file's row, and it may be a step of what was done ahead.
     Commit(Ino, u64, u64),
     /// The steps of the request.
     Ahead,
@@ -70,9 +70,18 @@ pub fn unlisted(answer: u64) -> impl Iterator<Item = (u8, Ino)> {
     (0..3).map(move |name| (name, Ino(answer >> (20 * name) & 0xf_ffff))).filter(|(_, ino)| ino.0 != 0)
 }
 
-/// Whether the owner's limits forbid making this.
+/// Whether the owner's limits forbid making this, or taking it in.
 pub fn is_refused(op: Op) -> bool {
-    matches!(op, Op::Make(_, ino, _) if ino.0 % 19 == 5)
+    match op {
+        Op::Make(_, ino, _) => ino.0 % 19 == 5,
+        Op::Commit(_, value, 0) => value % 31 == 8,
+        _ => false,
+    }
+}
+
+/// Whether a value is as small as fits a file's row.
+pub fn fits_row(value: u64) -> bool {
+    !value.is_multiple_of(4)
 }
 
 impl Op {

@@ -79,6 +79,11 @@ impl Ahead {
         self.queue.until(inos)
     }
 
+    /// Puts a commit behind what was done here, and returns its number. It concerns nothing: it was not answered, and who waits for it has the bytes still.
+    pub fn along(&mut self, commit: Op, at: usize, now: u64) -> u64 {
+        self.queue.push(commit, at, now, Vec::new())
+    }
+
     pub fn is_told(&self, number: u64) -> bool {
         self.queue.is_told(number)
     }
@@ -232,17 +237,21 @@ impl Client {
             return;
         }
         let told = self.ahead.queue.take(count);
-        let mut wrong = Wrong::default();
+        let (mut wrong, mut commits) = (Wrong::default(), Vec::new());
         for (at, item) in told.iter().enumerate() {
-            if failed >> at & 1 == 1 {
-                self.fail(item, &mut wrong, context);
-            } else {
-                context.history.told(item.at);
+            let refused = failed >> at & 1 == 1;
+            match item.op {
+                Op::Commit(ino, ..) => commits.push((ino, item.number, refused)),
+                _ if refused => self.fail(item, &mut wrong, context),
+                _ => context.history.told(item.at),
             }
             settle_seen(&item.seen, &wrong, context);
         }
         if !wrong.is_empty() && !context.planted(Planted::GoesOnAfterRefusal) {
             self.fail_what_depends(&mut wrong, context);
+        }
+        for (ino, number, refused) in commits {
+            self.went_along(ino, number, refused, context);
         }
         self.give_back_more(context);
     }
@@ -250,7 +259,8 @@ impl Client {
     /// What waits and depends on what has failed fails, too: at the owner it would be about something else.
     fn fail_what_depends(&mut self, wrong: &mut Wrong, context: &mut Context<'_>) {
         for mut item in std::mem::take(&mut self.ahead.queue.items) {
-            if wrong.concerns(item.op) {
+            // A commit of what was not made is for the owner to refuse.
+            if wrong.concerns(item.op) && !matches!(item.op, Op::Commit(..)) {
                 self.fail(&item, wrong, context);
                 settle_seen(&item.seen, wrong, context);
                 continue;

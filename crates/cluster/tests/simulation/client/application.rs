@@ -53,6 +53,13 @@ impl Client {
     }
 
     fn draw(&mut self, context: &mut Context<'_>) -> Option<Op> {
+        if let Some(made) = self.files.last().copied()
+            && !self.ahead.is_told(self.ahead.until(&[made]))
+            && context.rng.random_bool(0.3)
+        {
+            // What was made ahead is written, and synced.
+            return Some(if self.dirty.contains_key(&made) { Op::Fsync(made) } else { self.new_write(made) });
+        }
         let register = Ino(context.rng.random_range(1..=REGISTERS as u64));
         let file = pick(&self.files, context);
         let directory = match pick(&self.directories, context) {
@@ -230,7 +237,9 @@ impl Client {
     fn fsync(&mut self, at: usize, ino: Ino, context: &mut Context<'_>) -> bool {
         self.flush(ino, context);
         let is_told = self.ahead.is_told(self.ahead.until(&[ino]));
-        if self.dirty.contains_key(&ino) || !(is_told || context.planted(Planted::SyncsTooEarly)) {
+        let too_early = context.planted(Planted::SyncsBeforeStep) && self.is_along(ino);
+        let is_clean = !self.dirty.contains_key(&ino) || too_early;
+        if !is_clean || !(is_told || context.planted(Planted::SyncsTooEarly)) {
             return false;
         }
         let failed = self.failures.remove(&ino);

@@ -9,7 +9,7 @@ use super::{AGAIN_AFTER, Client, asking::Purpose};
 use crate::{
     faults::Planted,
     history::{History, State},
-    messages::{GONE, Name, Op},
+    messages::{GONE, Name, Op, REFUSED, fits_row},
     world::Context,
 };
 
@@ -61,15 +61,23 @@ pub struct Dirty {
     pub flushing: Option<Flushing>,
 }
 
-/// A value on its way: to the store, then to the owner.
+/// A value on its way.
 #[derive(Debug)]
 pub struct Flushing {
     value: u64,
     /// How many of the operations it covers.
     covered: usize,
-    object: u64,
-    put: Moment,
-    committing: bool,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// To the store, as this object, since when.
+    Put(u64, Moment),
+    /// To the owner, by itself.
+    Commit,
+    /// To the owner, by this number in the queue of what was done ahead.
+    Along(u64),
 }
 
 impl Client {
@@ -116,7 +124,7 @@ impl Client {
     pub(super) fn lose_dirty(&mut self, ino: Ino, history: &mut History) {
         let Some(dirty) = self.dirty.remove(&ino) else { return };
         self.failures.insert(ino);
-        let covered = dirty.flushing.filter(|flushing| flushing.committing).map_or(0, |it| it.covered);
+        let covered = dirty.flushing.filter(|it| it.way == Way::Commit).map_or(0, |it| it.covered);
         let flushed = dirty.operations[..covered].iter().rev();
         // The last write that was on its way may arrive; nobody but this client saw the others.
         let on_its_way = flushed.copied().find(|at| history.is_change(*at));
@@ -124,29 +132,70 @@ impl Client {
         dirty.operations.into_iter().filter(|at| Some(*at) != on_its_way).for_each(|at| history.lost(at));
     }
 
-    /// Sends what was written: first what was done ahead with the file, then the bytes to the store, then their name to the owner.
+    /// Sends what was written: first what was done ahead with the file, then the bytes to the store, then their name to the owner. Bytes that fit the file's row go to the owner at once, along with
+    /// what was done ahead where they would have to wait for that.
     pub(super) fn flush(&mut self, ino: Ino, context: &mut Context<'_>) {
+        let Some(dirty) = self.dirty.get_mut(&ino).filter(|dirty| dirty.flushing.is_none()) else { return };
+        let (value, covered) = (dirty.value, dirty.operations.len());
         let is_told = self.ahead.is_told(self.ahead.until(&[ino]));
+        let way = match fits_row(value) {
+            true if is_told || context.planted(Planted::CommitBeforeMade) => Way::Commit,
+            true if self.has(ino, Lease::Write, context) => self.along(ino, context),
+            false if is_told => {
+                self.written += 1;
+                Way::Put((self.at as u64 + 1) << 32 | self.written, context.clock)
+            }
+            _ => return,
+        };
         let Some(dirty) = self.dirty.get_mut(&ino) else { return };
-        if dirty.flushing.is_some() || !is_told {
-            return;
+        dirty.flushing = Some(Flushing { value, covered, way });
+        match way {
+            Way::Commit => self.request(Purpose::Flush(ino), Op::Commit(ino, value, 0), None, context),
+            Way::Put(object, _) => {
+                context.put(object);
+                if context.planted(Planted::CommitBeforeStored) {
+                    self.is_put(object, context);
+                }
+            }
+            Way::Along(_) => {}
         }
-        self.written += 1;
-        let object = (self.at as u64 + 1) << 32 | self.written;
-        let (value, covered, put) = (dirty.value, dirty.operations.len(), context.clock);
-        dirty.flushing = Some(Flushing { value, covered, object, put, committing: false });
-        context.put(object);
-        if context.planted(Planted::CommitBeforeStored) {
-            self.is_put(object, context);
+    }
+
+    /// Puts the commit of what was written behind what was done ahead.
+    fn along(&mut self, ino: Ino, context: &Context<'_>) -> Way {
+        let Dirty { value, operations, .. } = &self.dirty[&ino];
+        let last = operations.iter().rev().find(|at| context.history.is_change(**at)).or(operations.last());
+        let (at, commit) = (last.copied().unwrap_or_default(), Op::Commit(ino, *value, 0));
+        Way::Along(self.ahead.along(commit, at, context.now))
+    }
+
+    pub(super) fn is_along(&self, ino: Ino) -> bool {
+        let flushing = self.dirty.get(&ino).and_then(|dirty| dirty.flushing.as_ref());
+        flushing.is_some_and(|it| matches!(it.way, Way::Along(_)))
+    }
+
+    /// What became of a commit that went along. One that was refused goes by itself.
+    pub(super) fn went_along(&mut self, ino: Ino, number: u64, refused: bool, context: &mut Context<'_>) {
+        let flushing = self.dirty.get_mut(&ino).and_then(|dirty| dirty.flushing.as_mut());
+        let Some(flushing) = flushing.filter(|it| it.way == Way::Along(number)) else { return };
+        if refused && !context.planted(Planted::BelievesRefusedStep) {
+            flushing.way = Way::Commit;
+            let commit = Op::Commit(ino, flushing.value, 0);
+            self.request(Purpose::Flush(ino), commit, None, context);
+        } else {
+            context.history.along += 1;
+            self.flushed(ino, 0, context);
         }
     }
 
     /// Puts objects again of which the store has not said that it has them: under the same name, so that there is one.
     pub(super) fn put_again(&mut self, context: &mut Context<'_>) {
         for flushing in self.dirty.values_mut().filter_map(|dirty| dirty.flushing.as_mut()) {
-            if !flushing.committing && context.clock.since(flushing.put) >= AGAIN_AFTER {
-                flushing.put = context.clock;
-                context.put(flushing.object);
+            if let Way::Put(object, since) = &mut flushing.way
+                && context.clock.since(*since) >= AGAIN_AFTER
+            {
+                *since = context.clock;
+                context.put(*object);
             }
         }
     }
@@ -155,18 +204,23 @@ impl Client {
     pub fn is_put(&mut self, object: u64, context: &mut Context<'_>) {
         let mut flushing =
             self.dirty.iter_mut().filter_map(|(ino, dirty)| Some((*ino, dirty.flushing.as_mut()?)));
-        let is_it = |it: &(Ino, &mut Flushing)| it.1.object == object && !it.1.committing;
+        let is_it = |it: &(Ino, &mut Flushing)| matches!(it.1.way, Way::Put(put, _) if put == object);
         let Some((ino, flushing)) = flushing.find(is_it) else { return };
-        flushing.committing = true;
+        flushing.way = Way::Commit;
         let op = Op::Commit(ino, flushing.value, object);
         self.request(Purpose::Flush(ino), op, None, context);
     }
 
-    /// The owner has taken in what was written, or the file is gone.
+    /// The owner has taken in what was written, or refuses it, or the file is gone.
     pub(super) fn flushed(&mut self, ino: Ino, value: u64, context: &mut Context<'_>) {
-        if value == GONE {
-            context.history.is_gone(ino);
+        if value == GONE || value == REFUSED {
+            if value == GONE {
+                context.history.is_gone(ino);
+            }
             self.failures.insert(ino);
+            self.known.forget(ino);
+            self.kernel.forget(ino);
+            self.ahead.forget(ino);
             for at in self.dirty.remove(&ino).into_iter().flat_map(|dirty| dirty.operations) {
                 context.history.lost(at);
             }

@@ -125,11 +125,12 @@ impl Client {
 
     /// The session is over: what was kept back is lost, and the application will be told.
     fn lose(&mut self, history: &mut History, keeps_part: bool) {
+        // First, as what was written may be on its way along with it.
+        let lost = self.ahead.lose(history, keeps_part);
+        self.failures.extend(lost);
         for ino in self.dirty.keys().copied().collect::<Vec<_>>() {
             self.lose_dirty(ino, history);
         }
-        let lost = self.ahead.lose(history, keeps_part);
-        self.failures.extend(lost);
         if let Some(doing) = self.doing.take()
             && !doing.asked
         {
@@ -300,7 +301,8 @@ impl Client {
         }
         if self.dirty.contains_key(&ino) {
             self.flush(ino, context);
-            if !context.planted(Planted::FlushAfterReturn) {
+            let too_early = context.planted(Planted::ReturnsBeforeStep) && self.is_along(ino);
+            if !context.planted(Planted::FlushAfterReturn) && !too_early {
                 return;
             }
         }

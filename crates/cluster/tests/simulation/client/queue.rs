@@ -11,7 +11,7 @@ use crate::messages::Op;
 pub struct Queued {
     pub number: u64,
     pub op: Op,
-    /// In the history, and when.
+    /// In the history, and when; of a commit what it makes the owner's.
     pub at: usize,
     pub time: u64,
     pub touched: Vec<Ino>,
@@ -27,9 +27,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub fn push(&mut self, op: Op, at: usize, time: u64, touched: Vec<Ino>) {
+    /// Returns the number of what is put at the end.
+    pub fn push(&mut self, op: Op, at: usize, time: u64, touched: Vec<Ino>) -> u64 {
         self.last += 1;
         self.items.push_back(Queued { number: self.last, op, at, time, touched, seen: Vec::new() });
+        self.last
     }
 
     pub fn last(&self) -> u64 {

@@ -6,15 +6,14 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use forebay_cluster::{
-    Access, Arrival, Effect, Grant, Lease, LeaseTable, Need, Ownership, RequestId, SessionError, SessionId,
-    Sessions,
+    Arrival, Effect, Grant, Lease, LeaseTable, Need, Ownership, RequestId, SessionError, SessionId, Sessions,
 };
 use forebay_types::{Epoch, Ino};
 
 use crate::{
     engine::{Key, Rows},
     faults::Planted,
-    messages::{GONE, Message, Op, Request},
+    messages::{GONE, Message, Request},
     world::{Context, SECOND, client_of, terms},
 };
 pub use perform::Wrong;
@@ -283,18 +282,6 @@ impl Owner {
             self.run(id, ownership, context);
         }
         self.carry_out(effects, ownership, context);
-    }
-
-    /// What a request needs as names are now.
-    fn needs(&self, request: &Request) -> Vec<Need> {
-        let mut needs = match request.op {
-            Op::Ahead => self.tree.needs_of_steps(&request.steps),
-            op => self.tree.needs(op),
-        };
-        if request.wish == Some(Lease::Write) && !request.op.changes() {
-            needs.iter_mut().for_each(|need| need.access = Access::Write);
-        }
-        needs
     }
 
     /// Records the rows of leases to write that have changed.

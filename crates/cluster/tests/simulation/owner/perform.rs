@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_cluster::{Lease, SessionId};
+use forebay_cluster::{Access, Lease, Need, SessionId};
 use forebay_types::Ino;
 
 use super::{
@@ -18,6 +18,25 @@ use crate::{
 };
 
 impl Owner {
+    /// What a request needs as names are now.
+    pub(super) fn needs(&self, request: &Request) -> Vec<Need> {
+        let mut needs = match request.op {
+            Op::Ahead => self.needs_of_steps(request.session, &request.steps),
+            op => self.tree.needs(op),
+        };
+        if request.wish == Some(Lease::Write) && !request.op.changes() {
+            needs.iter_mut().for_each(|need| need.access = Access::Write);
+        }
+        needs
+    }
+
+    /// Those of what was done ahead; of its commits only what is to be had at once, so that nobody is asked for a lease for their sake.
+    fn needs_of_steps(&self, session: SessionId, steps: &[Op]) -> Vec<Need> {
+        let held = |ino: &Ino| self.table.lease(session, *ino) == Some(Lease::Write);
+        let committed = committed(steps).filter(held).map(|ino| Need { ino, access: Access::Write });
+        self.tree.needs_of_steps(steps).into_iter().chain(committed).collect()
+    }
+
     /// Returns the record that the answer waits for, the value, what went by the way, and what was made ahead.
     pub(super) fn perform(
         &mut self,
@@ -29,7 +48,7 @@ impl Owner {
             return (0, self.tree.carry_out(request.op).value, Ino(0), Vec::new());
         }
         let (done, made) = match request.op {
-            Op::Ahead => self.ahead(session, &request.steps),
+            Op::Ahead => self.ahead(session, &request.steps, context),
             Op::Runs => (self.give_run(session), Vec::new()),
             Op::Lock(ino) => (self.lock(session, ino, context), Vec::new()),
             Op::Unlock(ino) => (self.unlock(session, ino), Vec::new()),
@@ -51,11 +70,15 @@ impl Owner {
         (record, value, also, made)
     }
 
-    /// What a client has done ahead, all of it or none where it may not. A step that fails changes nothing, nor does what depends on it.
-    fn ahead(&mut self, session: SessionId, steps: &[Op]) -> (Done, Vec<Ino>) {
-        let needs = self.tree.needs_of_steps(steps);
+    /// What a client has done ahead, all of it or none where it may not. A step that fails changes nothing, nor does what depends on it. A commit takes nothing along.
+    fn ahead(&mut self, session: SessionId, steps: &[Op], context: &mut Context<'_>) -> (Done, Vec<Ino>) {
+        let mut needed: Vec<Ino> = self.tree.needs_of_steps(steps).iter().map(|need| need.ino).collect();
+        if context.planted(Planted::RefusesForCommit) {
+            let made = |ino: &Ino| steps.iter().any(|step| matches!(step, Op::Make(_, it, _) if it == ino));
+            needed.extend(committed(steps).filter(|ino| !made(ino)));
+        }
         let mut all = Done { value: GONE, ..Done::default() };
-        if needs.iter().any(|need| self.table.lease(session, need.ino) != Some(Lease::Write)) {
+        if needed.iter().any(|ino| self.table.lease(session, *ino) != Some(Lease::Write)) {
             return (all, Vec::new());
         }
         all.value = 0;
@@ -63,13 +86,17 @@ impl Owner {
         for (at, step) in steps.iter().enumerate() {
             let allowed = match step {
                 Op::Make(_, ino, _) => self.may_use(session, *ino),
+                Op::Commit(ino, _, 0) => {
+                    made.contains(ino) || self.table.lease(session, *ino) == Some(Lease::Write)
+                }
                 step => step.renames(),
             };
             let done = match allowed && !wrong.concerns(*step) {
                 true => self.tree.carry_out(*step),
-                false => Done::default(),
+                false => Done { value: REFUSED, ..Done::default() },
             };
-            if !has_effect(*step, done.value) {
+            let is_taken_in = matches!(step, Op::Commit(..)) && done.value == 0;
+            if !is_taken_in && !has_effect(*step, done.value) {
                 wrong.add(*step);
                 all.value |= 1 << at;
                 continue;
@@ -100,7 +127,7 @@ impl Owner {
 
     fn commit(&mut self, ino: Ino, value: u64, object: u64, context: &mut Context<'_>) -> Done {
         let mut done = self.tree.carry_out(Op::Commit(ino, value, object));
-        if done.value != GONE {
+        if done.value == 0 && object != 0 {
             if !context.stored.contains(&object) {
                 context.history.finds(format!("object {object} is named by {ino:?}, and not in the store"));
             }
@@ -129,6 +156,11 @@ impl Owner {
         self.locks.remove(&ino);
         Done { rows: vec![(Key::Lock(ino), None)], ..Done::default() }
     }
+}
+
+/// The files of commits among steps.
+fn committed(steps: &[Op]) -> impl Iterator<Item = Ino> {
+    steps.iter().filter_map(|step| if let Op::Commit(ino, ..) = step { Some(*ino) } else { None })
 }
 
 /// What is not as a client has told: names and inodes that steps which failed were about.

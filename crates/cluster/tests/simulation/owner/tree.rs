@@ -65,10 +65,10 @@ impl Tree {
         needs_of(op, &|name| self.named(name))
     }
 
-    /// Those of steps, but for what they make. What a name stands for at a step is what the steps before have let it stand for.
+    /// Those of steps, but for what they make and for the files of commits. What a name stands for at a step is what the steps before have let it stand for.
     pub fn needs_of_steps(&self, steps: &[Op]) -> Vec<Need> {
         let (mut names, mut made, mut needed) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        for step in steps {
+        for step in steps.iter().filter(|step| step.renames()) {
             let named = |name| names.get(&name).copied().unwrap_or_else(|| self.named(name));
             needed.extend(needs_of(*step, &named).iter().map(|need| need.ino));
             match *step {
@@ -93,6 +93,7 @@ impl Tree {
         let mut done = Done::default();
         done.value = match op {
             Op::Read(ino) => self.value(ino),
+            Op::Commit(..) if is_refused(op) => REFUSED,
             Op::Write(ino, value) | Op::Commit(ino, value, _) => self.write(ino, value, &mut done),
             Op::Move(from, to) => {
                 let moved = self.value(from);
