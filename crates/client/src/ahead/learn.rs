@@ -75,6 +75,7 @@ impl Shared {
                 if may && state.session == session && self.leases.to_write(session, directory).is_some() =>
             {
                 state.table.delegate(&inode, names);
+                state.begin_to_count(directory);
                 state.shrink(self.options.most());
             }
             Ok(Read::NotYet) => {}

@@ -103,6 +103,13 @@ impl State {
         makes.seen >= makes.wanted && !self.learning.contains_key(&directory)
     }
 
+    /// A directory is delegated: should it be forgotten, it is asked for again when as much was made in it as before.
+    pub(super) fn begin_to_count(&mut self, directory: Ino) {
+        if let Some(makes) = self.makes.get_mut(&directory) {
+            makes.seen = 0;
+        }
+    }
+
     /// Somebody else wants the directory, or it is not to be had: it is asked for less soon.
     pub(super) fn put_off(&mut self, directory: Ino) {
         let makes = self.makes.entry(directory).or_insert(Makes { seen: 0, wanted: MAKES });

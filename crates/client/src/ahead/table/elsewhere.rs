@@ -174,9 +174,10 @@ impl Table {
             }
             // Something that may be known here was moved, and nobody says what.
             (RenameMode::Exchange, _) => self.clear(),
-            // It is not known whether both names are of one file.
-            (_, None) => self.forget_names(from.0),
-            (_, Some(Found::Perhaps)) if replaced.is_none() && moved.row.nlink > 1 => {
+            // Both names may be of one file, and neither is gone then.
+            (RenameMode::Replace, None | Some(Found::Perhaps))
+                if replaced.is_none() && moved.row.nlink > 1 =>
+            {
                 self.forget_names(from.0);
                 self.forget_names(to.0);
             }

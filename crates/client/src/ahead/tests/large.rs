@@ -10,7 +10,7 @@ use forebay_protocol::{Answer, Failure, Operation};
 use forebay_types::{FileKind, Ino};
 
 use super::{
-    cluster::{Client, Cluster, make},
+    cluster::{Client, Cluster, make, rename},
     model::Dice,
 };
 
@@ -176,6 +176,60 @@ fn a_directory_that_had_many_names_is_delegated_when_enough_is_made_in_it() {
     assert_eq!(client.names(place).len(), 5100);
     client.ahead.settle_all().unwrap();
     assert_eq!(other.names(place), client.names(place));
+}
+
+/// A client that works in a directory of many names, another one, the directory, and one that is the other's.
+fn spool(cluster: &Cluster) -> (Arc<Client>, Arc<Client>, Ino, Ino) {
+    let (client, other) = (cluster.forgetful_client(1, 100, 6000), cluster.client(2));
+    let (place, done) = (other.directory(Ino::ROOT, "place"), other.directory(Ino::ROOT, "done"));
+    for number in 0..5000 {
+        other.file(place, &format!("old{number}"));
+    }
+    other.ahead.settle_all().unwrap();
+    for number in 0..10 {
+        client.file(place, &format!("new{number}"));
+    }
+    assert_eq!(there(&client), 3);
+    (client, other, place, done)
+}
+
+/// A spool, each file of which moves to where it is done.
+#[test]
+fn what_leaves_a_directory_of_many_names_takes_its_own_name_along() {
+    let cluster = Cluster::new();
+    let (client, other, place, done) = spool(&cluster);
+    let asked = client.asked();
+    for number in 0..40 {
+        let name = format!("old{number}");
+        let moved = client.ask(rename((place, &name), (done, &name)));
+        assert!(matches!(moved, Answer::Renamed(..)), "{moved:?}");
+        client.file(place, &format!("more{number}"));
+        // Its name is free.
+        client.file(place, &name);
+    }
+    client.ahead.settle_all().unwrap();
+    // One for each move, and one for what was made before it. To read the directory again would be four.
+    assert!(client.asked() - asked < 100, "{}", client.asked() - asked);
+    assert_eq!(there(&client), 3, "made at the owner");
+    assert_eq!(client.ask(make(place, "old4999", FileKind::Regular)), Answer::Failed(Failure::Exists));
+    assert_eq!((other.names(place).len(), other.names(done).len()), (5050, 40));
+}
+
+#[test]
+fn a_directory_that_was_forgotten_is_read_again_when_enough_is_made_in_it() {
+    let cluster = Cluster::new();
+    let (client, other, place, done) = spool(&cluster);
+    // Both names may be of one file: it is not known whether the first is gone.
+    let linked = client.ask(Operation::Lookup(place, b"old7".to_vec())).inode().unwrap().ino;
+    client.ask(Operation::Link(linked, done, b"linked".to_vec()));
+    let moved = client.ask(rename((place, "old7"), (done, "moved")));
+    assert!(matches!(moved, Answer::Renamed(..)), "{moved:?}");
+    for number in 0..10 {
+        client.file(place, &format!("later{number}"));
+    }
+    assert_eq!(there(&client), 6, "three more before it was read again");
+    client.ahead.settle_all().unwrap();
+    assert_eq!((other.names(place).len(), other.names(done).len()), (5019, 2));
 }
 
 #[test]
