@@ -54,14 +54,15 @@ impl Shared {
         Ok(true)
     }
 
-    /// Takes the lease to write on a directory and reads it, without the lock; it is delegated then, if the lease still is what it was.
+    /// Takes the lease to write on a directory and reads it, without the lock; it is delegated then, if the lease still is what it was. Where that cannot be done or takes
+    /// more than half of the caller's patience, it is put off: the operation goes to the owner with the other half, and so do those that wait for this.
     pub(super) fn learn(
         self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         directory: Ino,
         patience: &Patience<'_>,
     ) -> Result<(), ClientError> {
-        let (session, until) = (state.session, state.queue.until(&[directory]));
+        let (session, until, patience) = (state.session, state.queue.until(&[directory]), &patience.half());
         // Own changes of it wait from here on, and those under way are waited for: what is read is to be all.
         state.learning.insert(directory, true);
         let read = match self.wait_until_told(state, directory, until, patience) {
@@ -79,8 +80,15 @@ impl Shared {
                 state.shrink(self.options.most());
             }
             Ok(Read::NotYet) => {}
-            Ok(_) | Err(ClientError::SessionEnded) => state.put_off(directory),
-            Err(error) => return Err(error),
+            Ok(_) => state.put_off(directory),
+            Err(error) => {
+                state.put_off(directory);
+                // The caller has given up, or all is over. What else there is the owner says again.
+                if matches!(error, ClientError::Interrupted | ClientError::Closed) {
+                    return Err(error);
+                }
+                tracing::debug!(%error, ino = directory.0, "a directory is not read to be worked in ahead");
+            }
         }
         Ok(())
     }

@@ -38,6 +38,14 @@ impl<'a> Patience<'a> {
         Patience { served: serving::served(), ..self }
     }
 
+    /// Half of what is left: for what the caller can do without.
+    pub(crate) fn half(&self) -> Patience<'a> {
+        let now = Instant::now();
+        let half =
+            |(timeout, until): (Duration, Instant)| (timeout, now + until.saturating_duration_since(now) / 2);
+        Patience { timeout: self.timeout.map(half), ..*self }
+    }
+
     /// What is left, `most` at most.
     pub(crate) fn left(&self, most: Duration) -> Duration {
         let left = |(_, until): (Duration, Instant)| until.saturating_duration_since(Instant::now());
@@ -88,5 +96,21 @@ impl<'a> Patience<'a> {
             (None, None) => changed.wait(state),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_no_end_has_none_and_half_of_an_hour_leaves_something() {
+        let most = Duration::from_secs(1 << 20);
+        assert_eq!(Patience::FOREVER.half().left(most), most);
+        let hour = Patience::new(Some(Duration::from_secs(3600)), None);
+        assert!(hour.half().left(most) <= Duration::from_secs(1800));
+        assert!(hour.half().go_on().is_ok());
+        let over = Patience::new(Some(Duration::ZERO), None);
+        assert_eq!(over.half().go_on(), Err(ClientError::TimedOut(Duration::ZERO)));
     }
 }

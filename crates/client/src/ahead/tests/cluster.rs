@@ -121,6 +121,8 @@ impl Cluster {
             no_runs: AtomicBool::new(false),
             gate: Gate::default(),
             garbles: AtomicBool::new(false),
+            late: Mutex::default(),
+            pages: AtomicU64::new(0),
         });
         let (under, leases) = (Arc::clone(&link) as _, Arc::clone(&link) as _);
         let ahead = Ahead::start(under, leases, Arc::new(SystemClock), options).unwrap();
@@ -185,6 +187,10 @@ pub struct Link {
     pub gate: Gate,
     /// The next answer to what was done ahead cannot be read.
     pub garbles: AtomicBool,
+    /// With what no page of a directory comes.
+    pub late: Mutex<Option<ClientError>>,
+    /// Pages of directories that were asked for.
+    pub pages: AtomicU64,
 }
 
 impl Asks for Link {
@@ -204,6 +210,12 @@ impl Asks for Link {
     ) -> Result<Response, ClientError> {
         if matches!(&operation, Operation::Make(_, _, new) if new.kind == FileKind::Regular) {
             self.there.fetch_add(1, Ordering::SeqCst);
+        }
+        if matches!(operation, Operation::Entries { .. }) {
+            self.pages.fetch_add(1, Ordering::SeqCst);
+            if let Some(error) = self.late.lock().clone() {
+                return Err(error);
+            }
         }
         let (operation, refused) = self.gate.pass(operation)?;
         let garbled = matches!(operation, Operation::Ahead(_)) && self.garbles.swap(false, Ordering::SeqCst);

@@ -166,3 +166,39 @@ fn a_client_that_is_given_no_more_numbers_has_its_files_made_at_the_owner() {
     client.ahead.settle_all().unwrap();
     assert_eq!(cluster.client(2).names(top), ["a", "b", "c", "d", "e"]);
 }
+
+/// A directory that takes too long to read, for one whose mount has a time-out.
+#[test]
+fn what_is_made_waits_for_no_directory_that_cannot_be_read() {
+    let time_out = ClientError::TimedOut(Duration::from_secs(10));
+    for error in [time_out, ClientError::Unexpected("no page".to_owned())] {
+        let cluster = Cluster::new();
+        let (client, other) = (cluster.client(1), cluster.client(2));
+        let place = other.directory(Ino::ROOT, "place");
+        other.file(place, "there");
+        other.ahead.settle_all().unwrap();
+        *client.link.late.lock() = Some(error.clone());
+        for number in 0..100 {
+            let made = client.ahead.ask(make(place, &format!("f{number}"), FileKind::Regular), None);
+            assert!(matches!(made, Ok(response) if response.answer.inode().is_some()), "{error}: {number}");
+        }
+        // At the 2nd, the 10th and the 42nd: it is tried less soon each time.
+        assert_eq!(client.link.pages.load(Ordering::SeqCst), 3, "{error}");
+        *client.link.late.lock() = None;
+        for number in 100..400 {
+            client.file(place, &format!("f{number}"));
+        }
+        let there = client.link.there.load(Ordering::SeqCst);
+        assert!((100..300).contains(&there), "{error}: {there} made at the owner");
+        assert_eq!(other.names(place).len(), 401);
+    }
+    // Who has given up waits no longer.
+    let cluster = Cluster::new();
+    let (client, other) = (cluster.client(1), cluster.client(2));
+    let place = other.directory(Ino::ROOT, "place");
+    *client.link.late.lock() = Some(ClientError::Interrupted);
+    client.file(place, "a");
+    let made = client.ahead.ask(make(place, "b", FileKind::Regular), None);
+    assert_eq!(made.map(|response| response.answer), Err(ClientError::Interrupted));
+    client.file(place, "b");
+}
