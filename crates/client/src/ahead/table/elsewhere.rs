@@ -111,7 +111,7 @@ impl Table {
             }
             Operation::Rmdir(parent, name, _) => {
                 self.take_out(*parent, name);
-                others.iter().filter(|ino| *ino != parent).for_each(|ino| drop(self.names.remove(ino)));
+                others.iter().filter(|ino| *ino != parent).for_each(|ino| self.no_longer_delegated(*ino));
             }
             Operation::Rename { from, name, to, new_name, mode, .. } => {
                 self.renamed((*from, name), (*to, new_name), *mode, answer);

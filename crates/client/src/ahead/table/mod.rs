@@ -111,9 +111,14 @@ impl Table {
 
     /// Nothing more is answered about this inode, nor about names in it.
     pub(super) fn forget(&mut self, ino: Ino) {
-        self.names.remove(&ino);
-        self.inherits.remove(&ino);
+        self.no_longer_delegated(ino);
         self.nodes.remove(&ino);
+    }
+
+    /// Nothing more is answered about names in this directory, nor made in it.
+    fn no_longer_delegated(&mut self, directory: Ino) {
+        self.names.remove(&directory);
+        self.inherits.remove(&directory);
     }
 
     pub(super) fn is_delegated(&self, directory: Ino) -> bool {
@@ -228,6 +233,12 @@ impl Table {
             Found::Nothing => Some(None),
             Found::Perhaps => None,
         }
+    }
+
+    /// Directories of which it is known what is inherited from them, and no name in them.
+    #[cfg(test)]
+    pub(super) fn inherited_in_vain(&self) -> usize {
+        self.inherits.keys().filter(|ino| !self.is_delegated(**ino)).count()
     }
 
     #[cfg(test)]

@@ -184,7 +184,7 @@ impl Table {
         let last = row.nlink == 0;
         let left = self.answer(ino)?;
         if last {
-            self.names.remove(&ino);
+            self.no_longer_delegated(ino);
             if !open.contains(&ino) {
                 self.nodes.remove(&ino);
             }

@@ -12,7 +12,7 @@ use forebay_meta::{
     RenameMode, SetAttr, SetTime, SetXattr, Urgency,
 };
 use forebay_protocol::{Answer, Contents, DirectoryEntry, Failure, InodeAnswer, Operation};
-use forebay_types::{Epoch, FileKind, Ino, SegmentId, Sequence, SubvolumeId, Timespec};
+use forebay_types::{Coherence, Epoch, FileKind, Ino, SegmentId, Sequence, SubvolumeId, Timespec};
 
 use super::super::table::{Entry, Hashing, Most, Names, Table};
 
@@ -246,6 +246,11 @@ fn run(seed: u64, knows: Knows, counts: &mut Counts) {
         Knows::Hashes => Table::hashing_by(BLOCK, Hashing::narrow(dice.pick(&[0, 1, 3, u64::MAX]))),
         _ => Table::new(BLOCK),
     };
+    if dice.below(4) == 0 {
+        // What is made inherits it.
+        let mode = Coherence::ATTRIBUTE.as_bytes();
+        ns.set_xattr(AT, Ino::ROOT, mode, b"close-to-open", SetXattr::Any).unwrap();
+    }
     delegate(&ns, &mut table, Ino::ROOT);
     let run = ns.new_runs(1);
     let (mut inos, mut directories) = (vec![Ino::ROOT], vec![Ino::ROOT]);
@@ -283,6 +288,7 @@ fn run(seed: u64, knows: Knows, counts: &mut Counts) {
             let needed = dice.pick(&inos);
             table.shrink(most, 1, |ino| ino == needed);
         }
+        assert_eq!(table.inherited_in_vain(), 0, "seed {seed}, {number}: {operation:?}");
         for directory in &directories {
             for name in [b"a", b"b", b"c", b"d"] {
                 let there = ns.lookup(AT, *directory, name).ok().map(|inode| inode.ino);
