@@ -100,7 +100,7 @@ fn refused(state: &mut State, count: usize, (failed, gone): (&[(u32, Failure)], 
         wrong.extend(&item.touched);
     }
     told.iter().for_each(|item| state.commits.end(item.number, || Outcome::TakenIn(gone.to_vec())));
-    if undone.is_empty() {
+    if wrong.is_empty() {
         return wrong;
     }
     let dependent = state.queue.take_dependent(&mut undone);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use forebay_cluster::Lease;
-use forebay_meta::SetAttr;
+use forebay_meta::{SetAttr, SetXattr};
 use forebay_protocol::{Answer, Failure, Operation, Step};
 use forebay_types::{FileKind, Ino, Timespec};
 
@@ -94,6 +94,32 @@ fn what_the_owner_refuses_is_said_by_the_next_sync() {
     // From here on the owner is asked.
     let looked = client.ask(Operation::Lookup(other, b"bad".to_vec()));
     assert_eq!(looked, Answer::Failed(Failure::NotFound));
+}
+
+#[test]
+fn an_attribute_that_the_owner_refuses_is_as_it_was() {
+    let cluster = Cluster::new();
+    let client = cluster.client(1);
+    let top = client.directory(Ino::ROOT, "top");
+    let mode = |ino| client.ask(Operation::Inode(ino)).inode().unwrap().row.mode;
+    let chmod = |ino| Operation::SetAttr(ino, SetAttr { mode: Some(0o600), ..SetAttr::default() });
+    let attribute = || (b"user.a".to_vec(), b"value".to_vec());
+    let set_xattr = |ino| Operation::SetXattr(ino, attribute().0, attribute().1, SetXattr::Any);
+    let has_xattr = |ino| client.ask(Operation::Xattr(ino, attribute().0)) == Answer::Bytes(attribute().1);
+    for (name, is_mode) in [("a", true), ("b", false)] {
+        let (file, beside) = (client.file(top, name), client.file(top, &format!("beside {name}")));
+        client.ahead.settle_all().unwrap();
+        client.link.gate.close(1);
+        client.ask(if is_mode { chmod(file) } else { set_xattr(file) });
+        client.link.gate.wait();
+        client.ask(chmod(beside));
+        client.link.gate.open();
+        assert_eq!(client.ahead.settle(&[file]), Err(ClientError::Failed(Failure::Exists)));
+        assert_eq!(client.ahead.settle(&[beside]), Ok(()));
+        assert_eq!((mode(file), has_xattr(file), mode(beside)), (0o644, false, 0o600));
+        assert!(client.ahead.settle_all().is_err());
+        assert_eq!(std::mem::take(&mut *client.link.wrong.lock()), [file]);
+    }
 }
 
 #[test]
