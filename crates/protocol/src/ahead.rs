@@ -104,10 +104,15 @@ fn names(operation: &Operation) -> impl Iterator<Item = (Ino, &[u8])> {
 }
 
 impl Operation {
+    /// The names that it makes, moves or takes away, each in its directory.
+    pub fn names(&self) -> impl Iterator<Item = (Ino, &[u8])> {
+        names(self)
+    }
+
     /// Whether it makes, moves or takes away a name.
     #[must_use]
     pub fn changes_names(&self) -> bool {
-        names(self).next().is_some()
+        self.names().next().is_some()
     }
 }
 

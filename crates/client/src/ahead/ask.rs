@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::{
     Begun, Shared,
-    passing::{Passing, Seen, is_making_directory},
+    passing::{Passing, is_making_directory},
     state::State,
 };
 use crate::{error::ClientError, link::Patience};
@@ -159,9 +159,7 @@ impl Shared {
             self.changed.notify_all();
             return Err(error);
         }
-        let seen = Seen { last: state.queue.last(), passed: state.passed };
-        drop(state);
-        Ok(Begun::There(Passing::new(Arc::clone(self), busy, seen, makes_directory)))
+        Ok(Begun::There(Passing::begin(Arc::clone(self), &mut state, (operation, busy))))
     }
 
     /// Has nothing up to a number held back any more.

@@ -4,6 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     along::{Commits, Outcome},
     numbers::Numbers,
+    passing::Naming,
     queue::Queue,
     table::{Most, Table},
     waiters::Waiters,
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) numbers: Numbers,
     /// Inodes that operations at the owner change.
     pub(super) busy: FxHashMap<Ino, u32>,
+    /// Names that operations at the owner change.
+    pub(super) naming: Naming,
     /// Directories that are being read to be delegated, and whether they still may be.
     pub(super) learning: FxHashMap<Ino, bool>,
     makes: FxHashMap<Ino, Makes>,
@@ -58,6 +61,7 @@ impl State {
             queue: Queue::default(),
             numbers: Numbers::default(),
             busy: FxHashMap::default(),
+            naming: Naming::default(),
             learning: FxHashMap::default(),
             makes: FxHashMap::default(),
             passed: 0,

@@ -193,9 +193,14 @@ impl Table {
     }
 
     /// It is not known which names a directory has.
-    fn forget_names(&mut self, directory: Ino) {
+    pub(in crate::ahead) fn forget_names(&mut self, directory: Ino) {
         if self.is_delegated(directory) {
             self.forget(directory);
         }
+    }
+
+    /// It is not known what the row of an inode is. Names stay.
+    pub(in crate::ahead) fn forget_row(&mut self, ino: Ino) {
+        self.nodes.remove(&ino);
     }
 }

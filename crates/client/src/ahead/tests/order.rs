@@ -1,12 +1,16 @@
 //! What waits for what was done here before, and what fails with it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use forebay_meta::SetAttr;
 use forebay_protocol::{Answer, Failure, Operation};
 use forebay_types::{FileKind, Ino};
 
 use super::cluster::{Client, Cluster, make, rename};
-use crate::{asks::Asks, error::ClientError};
+use crate::{ahead::Begun, asks::Asks, error::ClientError, link::Patience};
 
 /// Long enough for what does not wait to be seen.
 const WHILE: Duration = Duration::from_millis(100);
@@ -120,4 +124,78 @@ fn a_change_fails_that_waited_for_what_was_lost() {
     assert_eq!(writer.ahead.settle(&[lost]), Err(ClientError::SessionEnded));
     writer.file(place, "later");
     assert_eq!(other.names(place), ["later", "there"]);
+}
+
+/// Has the owner carry out two operations in this order, and takes their answers in in the other.
+fn cross(client: &Client, first: &Operation, second: &Operation) {
+    let begin = |operation| match client.ahead.begin(operation, None, &Patience::FOREVER) {
+        Ok(Begun::There(passing)) => passing,
+        _ => panic!("{operation:?} was to go to the owner"),
+    };
+    let (one, two) = (begin(first), begin(second));
+    let [told_one, told_two] = [first, second].map(|operation| {
+        let response = client.link.ask(operation.clone(), None).unwrap();
+        assert!(!matches!(response.answer, Answer::Failed(_)), "{operation:?}: {response:?}");
+        response
+    });
+    two.done(second, &told_two);
+    one.done(first, &told_one);
+}
+
+/// A client in a directory of which it knows the names, and not what most of them stand for.
+fn in_known(cluster: &Cluster) -> (Arc<Client>, Arc<Client>, Ino) {
+    let (client, other) = (cluster.client(1), cluster.client(2));
+    let place = other.directory(Ino::ROOT, "place");
+    for number in 0..20 {
+        other.file(place, &format!("old{number}"));
+    }
+    other.ahead.settle_all().unwrap();
+    for name in ["a", "b"] {
+        client.file(place, name);
+    }
+    (client, other, place)
+}
+
+#[test]
+fn of_changes_that_cross_nothing_is_known_if_they_are_of_one_name() {
+    let unlink = |place, name: &str| Operation::Unlink(place, name.into(), Vec::new());
+    for at in 0..2 {
+        let cluster = Cluster::new();
+        let (client, other, place) = in_known(&cluster);
+        let linked = client.ask(Operation::Lookup(place, b"old8".to_vec())).inode().unwrap().ino;
+        let (gone, again) = match at {
+            0 => (unlink(place, "old7"), Operation::Link(linked, place, b"old7".to_vec())),
+            _ => (rename((place, "old7"), (place, "moved")), rename((place, "old8"), (place, "old7"))),
+        };
+        cross(&client, &gone, &again);
+        let made = client.ask(make(place, "old7", FileKind::Regular));
+        assert_eq!(made, Answer::Failed(Failure::Exists), "after {gone:?}, {again:?}");
+        let told = client.ask(Operation::Lookup(place, b"old7".to_vec()));
+        assert_eq!(told.inode().unwrap().ino, linked);
+        client.ahead.settle_all().unwrap();
+        assert_eq!(other.names(place), client.names(place));
+    }
+    // Of different names it does not matter.
+    let cluster = Cluster::new();
+    let (client, other, place) = in_known(&cluster);
+    let there = || client.link.there.load(Ordering::SeqCst);
+    let before = there();
+    cross(&client, &unlink(place, "old7"), &rename((place, "old8"), (place, "moved")));
+    for name in ["old7", "old8", "fresh"] {
+        client.file(place, name);
+    }
+    assert_eq!(there(), before, "made at the owner");
+    client.ahead.settle_all().unwrap();
+    assert_eq!(other.names(place), client.names(place));
+}
+
+#[test]
+fn of_changes_of_one_row_that_cross_nothing_is_known() {
+    let cluster = Cluster::new();
+    let (client, _other, place) = in_known(&cluster);
+    // Its row is another now, and nobody has said which.
+    client.ask(Operation::Unlink(place, b"old7".to_vec(), Vec::new()));
+    let chmod = |mode| Operation::SetAttr(place, SetAttr { mode: Some(mode), ..SetAttr::default() });
+    cross(&client, &chmod(0o700), &chmod(0o750));
+    assert_eq!(client.ask(Operation::Inode(place)).inode().unwrap().row.mode, 0o750);
 }
