@@ -207,7 +207,7 @@ impl VolumeOwner {
         let id = RequestId(core.next_request);
         let mut needs = with_wish(needs, request.wish);
         if matches!(request.operation, Operation::Ahead(_)) && core.lacks_lease(request.session, &needs) {
-            // It will be refused: nobody else is asked for anything.
+            // It has lost one meanwhile: what it needs is looked at again in its turn, and nobody else is asked for anything.
             needs.clear();
         }
         let effects = core.table.arrive(id, request.session, &needs);

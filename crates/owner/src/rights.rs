@@ -72,7 +72,13 @@ impl VolumeOwner {
     ) -> Result<Needed, MetaError> {
         let mut needs = carry::needs(operation, &self.ns, self.at)?;
         if let Operation::Ahead(steps) = operation {
-            needs.extend(self.core.lock().needed_by_commits(session, steps));
+            // Looked at once: a lease on a file of a commit that is returned a moment later is not to be missed as one that the steps need.
+            let core = self.core.lock();
+            if core.lacks_lease(session, &needs) {
+                let why = if rights.read_only { Failure::ReadOnly } else { Failure::NotPermitted };
+                return Ok(Needed::Forbidden(why));
+            }
+            needs.extend(core.needed_by_commits(session, steps));
         }
         let asks_little = rights.root == Ino::ROOT && !matches!(operation, Operation::ChangePolicy(_));
         if asks_little {

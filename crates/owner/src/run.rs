@@ -49,11 +49,8 @@ impl VolumeOwner {
         drop(core);
         // Names may have come to stand for other inodes while it waited. From here on they cannot.
         let (needs, forbidden) = match self.needs(request.session, &rights, &request.operation) {
-            // Nobody else is asked for a lease by what is refused.
-            Ok(Needed::Leases(needs)) if self.is_uncovered(&request, &needs) => {
-                (Vec::new(), Some(if rights.read_only { Failure::ReadOnly } else { Failure::NotPermitted }))
-            }
             Ok(Needed::Leases(needs)) => (with_wish(needs, request.wish), None),
+            // Nobody else is asked for a lease by what is refused.
             Ok(Needed::Forbidden(failure)) => (Vec::new(), Some(failure)),
             Err(MetaError::Engine(error)) if may_pass(&error) => return self.put_off(id, &error),
             Err(error) => (Vec::new(), Some(logged(&error))),
@@ -106,12 +103,6 @@ impl VolumeOwner {
         self.core.lock().late.push(id);
         self.work.notify_one();
         Vec::new()
-    }
-
-    /// Whether a request tells of what its session has done without the leases for it.
-    fn is_uncovered(&self, request: &Request, needs: &[Need]) -> bool {
-        matches!(request.operation, Operation::Ahead(_))
-            && self.core.lock().lacks_lease(request.session, needs)
     }
 
     /// Says that a request was carried out, and answers it once everything is committed that it has changed or seen.

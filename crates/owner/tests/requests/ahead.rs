@@ -12,11 +12,11 @@ use super::{
 
 const TIME: Timespec = Timespec { secs: 7, nanos: 0 };
 
-fn step(operation: Operation) -> Step {
+pub fn step(operation: Operation) -> Step {
     Step { time: TIME, made: None, operation }
 }
 
-fn made(parent: Ino, name: &str, ino: Ino) -> Step {
+pub fn made(parent: Ino, name: &str, ino: Ino) -> Step {
     let operation = Operation::Make(parent, name.as_bytes().to_vec(), new_file());
     Step { time: TIME, made: Some(ino), operation }
 }
@@ -40,21 +40,21 @@ fn chmod(ino: Ino, mode: u16) -> Operation {
     Operation::SetAttr(ino, SetAttr { mode: Some(mode), ..SetAttr::default() })
 }
 
-fn run(client: &Client<'_>) -> u64 {
+pub fn run(client: &Client<'_>) -> u64 {
     match client.ask(Operation::Runs(1)).answer() {
         Answer::Runs(first, _) => first,
         other => panic!("{other:?}"),
     }
 }
 
-fn take(client: &Client<'_>, inos: &[Ino]) {
+pub fn take(client: &Client<'_>, inos: &[Ino]) {
     for ino in inos {
         let granted = client.ask_for(Operation::Inode(*ino), Lease::Write).get().unwrap().grants;
         assert!(granted.iter().any(|grant| grant.ino == *ino && grant.lease == Lease::Write));
     }
 }
 
-fn tell(client: &Client<'_>, steps: Vec<Step>) -> Answer {
+pub fn tell(client: &Client<'_>, steps: Vec<Step>) -> Answer {
     client.ask_for(Operation::Ahead(steps), Lease::Write).answer()
 }
 
@@ -209,7 +209,7 @@ fn a_request_that_an_owner_cannot_finish_is_the_next_ones() {
     later.stop().unwrap();
 }
 
-fn commit(bytes: &[(Ino, &[u8])]) -> Commit {
+pub fn commit(bytes: &[(Ino, &[u8])]) -> Commit {
     let file = |(ino, bytes): &(Ino, &[u8])| FileCommit {
         ino: *ino,
         inline: Some(bytes.to_vec()),
@@ -221,7 +221,7 @@ fn commit(bytes: &[(Ino, &[u8])]) -> Commit {
     Commit { objects: Vec::new(), files: bytes.iter().map(file).collect() }
 }
 
-fn committed(bytes: &[(Ino, &[u8])]) -> Step {
+pub fn committed(bytes: &[(Ino, &[u8])]) -> Step {
     step(Operation::Commit(Box::new(commit(bytes))))
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod ahead;
+mod along;
 mod committing;
 mod contents;
 mod held;
