@@ -179,12 +179,16 @@ impl VolumeOwner {
     }
 }
 
-/// Whether records that an operation has made although it failed are none of its own: rows that were cut off a file before, and are removed first.
+/// Whether records that an operation has made although it failed are none of its own: rows that were cut off a file before, and are removed first. Of what a client has done only the first step
+/// fails so: the others are tried until they are done, or all is over.
 fn cleans(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::SetAttr(..) | Operation::Punch { .. } | Operation::Share { .. } | Operation::Commit(_)
-    )
+    match operation {
+        Operation::Ahead(steps) => steps.first().is_some_and(|step| cleans(&step.operation)),
+        Operation::SetAttr(..) | Operation::Punch { .. } | Operation::Share { .. } | Operation::Commit(_) => {
+            true
+        }
+        _ => false,
+    }
 }
 
 fn failed(error: &MetaError) -> Answer {
