@@ -12,6 +12,9 @@ use rustc_hash::FxHashMap;
 
 use super::{Shared, state::State, table::Names};
 
+/// So often [`State::passed`] changes until it is looked whether too much is known, as its answers tell of names.
+const SHRUNK_EVERY: u64 = 64;
+
 /// An operation on its way to the owner. What it changes is not changed here meanwhile. Dropped without [`Passing::done`], nobody knows what it has done.
 pub struct Passing {
     shared: Arc<Shared>,
@@ -91,6 +94,9 @@ impl Passing {
             state.table.told_again(told);
         }
         self.end(&mut state);
+        if (self.seen.passed ^ state.passed) / SHRUNK_EVERY != 0 {
+            state.shrink(shared.options.most());
+        }
         drop(state);
         shared.changed.notify_all();
     }

@@ -1,8 +1,9 @@
 //! What is forgotten where too much is known.
 
 use forebay_types::{FileKind, Ino};
+use rustc_hash::FxHashSet;
 
-use super::Table;
+use super::{Node, Table};
 
 /// How much is known at most.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +24,9 @@ impl Table {
         self.names.values().map(super::Names::hashed).sum()
     }
 
-    /// Forgets what is too much, and a quarter more, beside what is `needed`: files that were not used for long and directories in which nothing was done for as long; then
-    /// names, but for their hashes, so that who makes very many files in one directory goes on with it. `beside`: so much is needed that it counts for nothing.
+    /// Forgets what is too much, and a quarter more, beside what is `needed`: files that were not used for long, or of which so many names are known that these are too much, and directories in
+    /// which nothing was done for as long; then names, but for their hashes, so that who makes very many files in one directory goes on with it. `beside`: so much is needed that it counts for
+    /// nothing. Where not enough can be forgotten, that is tried again when a quarter more is known.
     /// Returns directories that were forgotten because there were too many hashes: to have one again takes long.
     pub(in crate::ahead) fn shrink(
         &mut self,
@@ -32,19 +34,20 @@ impl Table {
         beside: usize,
         needed: impl Fn(Ino) -> bool,
     ) -> Vec<Ino> {
-        if self.len() > most.known + beside {
-            let goal = most.known - most.known / 4 + beside;
+        let (quarter, len) = (most.known / 4, self.len());
+        if len > most.known + beside && len > self.left + quarter {
+            let goal = most.known - quarter + beside;
             let since = self.used_by_the_last(most.known * 3 / 8);
-            let names = &self.names;
-            self.nodes.retain(|ino, node| node.used >= since || names.contains_key(ino) || needed(*ino));
+            let linked = self.forget_files(most.known - quarter, &needed);
             let old = |table: &Table| {
                 let names = table.names.iter().filter(|(ino, names)| names.used < since && !needed(**ino));
                 names.map(|(ino, names)| (names.used, *ino)).collect()
             };
             self.forget_directories(old(self), |table| table.len() <= goal);
             if self.len() > goal {
-                self.hash_names(&needed);
+                self.hash_names(&|ino| needed(ino) && !linked.contains(&ino));
             }
+            self.left = Some(self.len()).filter(|len| *len > goal).unwrap_or(0);
         }
         if self.hashed() <= most.hashed {
             return Vec::new();
@@ -55,6 +58,30 @@ impl Table {
         self.forget_directories(hashed, |table| table.hashed() <= most.hashed);
         inos.retain(|ino| !self.is_delegated(*ino));
         inos
+    }
+
+    /// Forgets files, but for those that were used last and have no more than so many names together, themselves included, and those that are needed. Not so one with several names, as they may be
+    /// very many: what concerns it waits for all that was done here then, as of a name that is not known. Returns those.
+    fn forget_files(&mut self, many: usize, needed: &impl Fn(Ino) -> bool) -> FxHashSet<Ino> {
+        let with_names = |node: &Node| 1 + node.row.nlink as usize;
+        let mut used: Vec<_> = self.nodes.values().map(|node| (node.used, with_names(node))).collect();
+        used.sort_unstable_by(|one, other| other.cmp(one));
+        let mut sum = 0;
+        let is_too_much = |(_, names): &&(u64, usize)| {
+            sum += names;
+            sum > many
+        };
+        let before = used.iter().find(is_too_much).map(|(used, _)| *used);
+        let (delegated, mut linked) = (&self.names, FxHashSet::default());
+        self.nodes.retain(|ino, node| {
+            let goes = before.is_some_and(|before| node.used <= before) && !delegated.contains_key(ino);
+            let is_linked = node.row.nlink > 1;
+            if goes && is_linked {
+                linked.insert(*ino);
+            }
+            !goes || !is_linked && needed(*ino)
+        });
+        linked
     }
 
     /// When the last ones of all inodes were used, so many.
@@ -81,7 +108,7 @@ impl Table {
     /// Keeps of names no more than their hashes, but for those of inodes that are known or needed, and of directories that are delegated. With them goes nothing that could be
     /// answered: of an inode that is not known here the owner tells.
     fn hash_names(&mut self, needed: &impl Fn(Ino) -> bool) {
-        let delegated: rustc_hash::FxHashSet<Ino> = self.names.keys().copied().collect();
+        let delegated: FxHashSet<Ino> = self.names.keys().copied().collect();
         for names in self.names.values_mut() {
             let (nodes, hashing) = (&self.nodes, &self.hashing);
             names.hash(hashing, |entry| {

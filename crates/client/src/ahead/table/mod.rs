@@ -69,6 +69,8 @@ pub(super) struct Table {
     hashing: Hashing,
     /// Operations that were carried out.
     used: u64,
+    /// How many inodes and names were left when too many were known and no fewer could be; 0 where enough were forgotten.
+    left: usize,
     block_size: u32,
 }
 
@@ -88,6 +90,7 @@ impl Table {
             nodes: FxHashMap::default(),
             hashing: Hashing::default(),
             used: 0,
+            left: 0,
             block_size,
         }
     }

@@ -233,6 +233,42 @@ fn a_directory_that_was_forgotten_is_read_again_when_enough_is_made_in_it() {
 }
 
 #[test]
+fn names_of_files_that_have_many_are_bounded() {
+    let cluster = Cluster::new();
+    let (client, other) = (cluster.forgetful_client(1, 100, 100_000), cluster.client(2));
+    let top = client.directory(Ino::ROOT, "top");
+    let files: Vec<Ino> = (0..10).map(|number| client.file(top, &format!("f{number}"))).collect();
+    let known = || client.ahead.shared.state.lock().table.len();
+    let mut most = 0;
+    for number in 0..2000 {
+        let link = Operation::Link(files[number % 10], top, format!("l{number}").into_bytes());
+        assert_eq!(client.ask(link).inode().unwrap().row.nlink as usize, 2 + number / 10);
+        most = most.max(known());
+    }
+    // And what waits: 50 operations, of two each.
+    assert!(most < 300, "{most}");
+    assert_eq!(other.names(top).len(), 2010);
+}
+
+#[test]
+fn names_that_the_owner_tells_of_are_bounded() {
+    let cluster = Cluster::new();
+    let (client, other) = (cluster.forgetful_client(1, 100, 100_000), cluster.client(2));
+    let (mut most, known) = (0, || client.ahead.shared.state.lock().table.len());
+    let (place, done) = (other.directory(Ino::ROOT, "place"), client.directory(Ino::ROOT, "done"));
+    for number in 0..500 {
+        other.file(place, &format!("{number}"));
+    }
+    for number in 0..500 {
+        let name = format!("{number}");
+        assert!(matches!(client.ask(rename((place, &name), (done, &name))), Answer::Renamed(..)));
+        most = most.max(known());
+    }
+    assert!(most < 300, "{most}");
+    assert_eq!(other.names(done).len(), 500);
+}
+
+#[test]
 fn a_directory_with_more_names_than_may_be_hashed_is_the_owners() {
     let cluster = Cluster::new();
     let client = cluster.forgetful_client(1, 100, 500);
