@@ -7,7 +7,7 @@ use forebay_format::row::{Extent, InodeRow, Layout, SegmentState};
 use forebay_meta::{Inode, MetaError, Namespace, PieceSource};
 use forebay_protocol::{
     Answer, Contents, DirectoryEntry, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Operation, PolicyChange,
-    SegmentPlace, Step,
+    SegmentPlace, Step, unconfined,
 };
 use forebay_types::{Coherence, FileKind, Ino, SegmentId, SubvolumeId};
 use rustc_hash::FxHashSet;
@@ -157,7 +157,7 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
                 wants(&step.operation, inodes, names);
             }
         }
-        Operation::OpenSegments(open) => inodes.push(open.directory),
+        Operation::OpenSegments(open) => inodes.push(unconfined(open.directory)),
         Operation::ChangePolicy(PolicyChange::Set(ino, _)) => inodes.push(*ino),
         Operation::ChangePolicy(PolicyChange::Give(_, inos)) => inodes.extend(inos),
         Operation::ChangePolicy(PolicyChange::Spread(_))

@@ -8,7 +8,10 @@ use std::{
 use forebay_cluster::Moment;
 use forebay_group::{GroupId, MemberId, SetState};
 use forebay_meta::MetaError;
-use forebay_protocol::group::{MissingSegment, Tally};
+use forebay_protocol::{
+    group::{MissingSegment, Tally},
+    unconfined,
+};
 use forebay_types::{Ino, SegmentId};
 
 use crate::{batch::Core, owner::VolumeOwner, sets::Held};
@@ -108,7 +111,7 @@ impl Core {
             Standing {
                 segment,
                 group,
-                directory: held.directory,
+                directory: unconfined(held.directory),
                 state: row.state,
                 known: self.groups.known.contains_key(&group),
                 there: row.set.iter().filter(|id| self.groups.is_there(group, **id, now)).count(),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use forebay_cluster::{Need, SessionId};
 use forebay_meta::{MetaError, Namespace};
-use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Rights};
+use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Rights, unconfined};
 use forebay_types::{Ino, SubvolumeId};
 
 use crate::{carry, owner::VolumeOwner};
@@ -165,7 +165,7 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         | Operation::Lock(ino, ..)
         | Operation::Unlock(ino, ..)
         | Operation::UnlockHandle(ino, _) => [Some(*ino), None],
-        Operation::OpenSegments(open) => [Some(open.directory), None],
+        Operation::OpenSegments(open) => [Some(unconfined(open.directory)), None],
         Operation::Link(ino, parent, _) => [Some(*ino), Some(*parent)],
         Operation::Rename { from, to, .. } => [Some(*from), Some(*to)],
         Operation::Share { source, target, .. } => [Some(*source), Some(*target)],

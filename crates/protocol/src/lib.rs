@@ -38,6 +38,6 @@ pub use session::{Hello, Push, Reclaim, Reclaimed, Return, Welcome};
 pub use sets::{
     BytesBack, FencedCopies, FencedCopy, Judged, MEMBERS_MAX, OPEN_MAX, OfferCopies, OpenSegments,
     OpenedSegment, Placing, Reseat, SEGMENTS_MAX, SET_MAX, SealedSegment, SetPlace, Settle, StoreSegments,
-    StoredSegment, ZONE_MAX,
+    StoredSegment, ZONE_MAX, confined_in, is_confined, unconfined,
 };
 pub use word::{Message, Word};

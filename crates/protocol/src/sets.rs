@@ -22,12 +22,33 @@ pub const SEGMENTS_MAX: usize = 4096;
 /// Bytes of a zone's name at most.
 pub const ZONE_MAX: usize = 255;
 
+/// Set in the number of the directory of segments whose bytes may not be on all disks (`docs/design/policies.md`). No inode has it.
+const CONFINED: u64 = 1 << 63;
+
+/// A directory, as it is named for segments whose bytes may not be on all disks.
+#[must_use]
+pub fn confined_in(directory: Ino) -> Ino {
+    Ino(directory.0 | CONFINED)
+}
+
+/// Whether segments of a directory that is named so have bytes that may not be on all disks: nothing else is put into an object with them.
+#[must_use]
+pub fn is_confined(directory: Ino) -> bool {
+    directory.0 & CONFINED != 0
+}
+
+/// The directory itself, however it is named.
+#[must_use]
+pub fn unconfined(directory: Ino) -> Ino {
+    Ino(directory.0 & !CONFINED)
+}
+
 /// Opens segments that the session appends to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenSegments {
     /// What they get.
     pub lane: Lane,
-    /// The directory whose files they get: what lies together there gets neighbouring numbers.
+    /// The directory whose files they get: what lies together there gets neighbouring numbers. [`confined_in`] it, where bytes may not be on all disks.
     pub directory: Ino,
     /// They are of a stream: their numbers are 256 apart, so that each lies elsewhere. Else they follow each other, whoever opens them for this directory.
     pub apart: bool,
@@ -132,7 +153,7 @@ pub struct Judged {
     pub segment: SegmentId,
     /// What it is for.
     pub verdict: Verdict,
-    /// The directory whose files are in it: segments of one directory are put together.
+    /// The directory whose files are in it, as it was named when it was opened: segments of one directory are put together, and none that [`is_confined`] with others.
     pub directory: Ino,
     /// Where it is in the store, of what is clean: so the copy is a cache's.
     pub place: Option<SegmentPlace>,

@@ -62,6 +62,11 @@ pub trait Warming: Sync {
     /// Why it is not known, in words.
     fn stored(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Stored>, String>;
 
+    /// What holds for the bytes of a segment: one request has none for which another thing holds than for its own segment.
+    fn rule(&self, _segment: SegmentId) -> u8 {
+        0
+    }
+
     /// Has bytes near, at most 8 MiB, and waits for that.
     ///
     /// # Errors
@@ -76,6 +81,10 @@ impl<T: Warming + ?Sized> Warming for &T {
 
     fn stored(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Stored>, String> {
         (**self).stored(ino, range)
+    }
+
+    fn rule(&self, segment: SegmentId) -> u8 {
+        (**self).rule(segment)
     }
 
     fn bring(&self, stored: &Stored) -> Result<Warmed, NotWarm> {
@@ -117,8 +126,8 @@ struct Asked {
     files: Vec<usize>,
 }
 
-/// Joins what lies side by side in an object, in requests of at most 8 MiB.
-fn joined(mut wanted: Vec<(Stored, usize)>) -> Vec<Asked> {
+/// Joins what lies side by side in an object and goes by one rule, in requests of at most 8 MiB.
+fn joined(mut wanted: Vec<(Stored, usize)>, rule: impl Fn(SegmentId) -> u8) -> Vec<Asked> {
     wanted.sort_unstable_by_key(|(stored, _)| (stored.object, stored.range.start));
     let mut asked: Vec<Asked> = Vec::new();
     for (stored, file) in wanted {
@@ -126,6 +135,7 @@ fn joined(mut wanted: Vec<(Stored, usize)>) -> Vec<Asked> {
         while start < stored.range.end {
             if let Some(Asked { stored: last, files }) = asked.last_mut()
                 && last.object == stored.object
+                && (last.segment == stored.segment || rule(last.segment) == rule(stored.segment))
                 && start <= last.range.end.saturating_add(GAP)
             {
                 let most = last.range.start + REQUEST;
@@ -197,7 +207,8 @@ impl Warmer {
                 Err(why) => file.ended = Some(Err(why)),
             }
         }
-        let asked = joined(wanted);
+        // Only now: what one file says of a segment counts for all that have bytes in it.
+        let asked = joined(wanted, |segment| from.rule(segment));
         let outcomes = self.bring_all(from, &asked);
         let mut failed: Vec<Option<&NotWarm>> = files.iter().map(|_| None).collect();
         for (asked, outcome) in asked.iter().zip(&outcomes) {

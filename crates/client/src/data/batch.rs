@@ -133,7 +133,7 @@ impl Shared {
         // Where they are refused by the owner, members were given them by what was known here.
         let mut disks = *disks;
         if let SyncClass::Replica(copies) = *class
-            && let Some((files, used)) = LanePacking::pack(self, (session, copies), taken)?
+            && let Some((files, used)) = LanePacking::pack(self, (session, copies, disks), taken)?
         {
             match self.commit(session, taken, (files, &[]), used) {
                 // Somebody has said meanwhile that more is to be promised. The store is enough for everything.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use forebay_meta::Inode;
 use forebay_protocol::Disks;
 use forebay_reading::{NotWarm, Stored, Warmed, stored_runs};
+use forebay_types::SegmentId;
 
 use super::{Contents, StoreCache};
 use crate::ClientError;
@@ -58,6 +59,16 @@ impl Contents {
             shared.maps.forget(ino);
         }
         Err(ClientError::Store(format!("inode {ino}: the owner does not say where its bytes are")))
+    }
+
+    /// On which disks a segment's bytes may be, as a number: what is brought by one request goes by one of them.
+    #[must_use]
+    pub fn warm_rule(&self, segment: SegmentId) -> u8 {
+        match self.shared.source.apart().disks(segment) {
+            Disks::Any => 0,
+            Disks::Members => 1,
+            Disks::None => 2,
+        }
     }
 
     /// Has stored bytes near, at most 8 MiB, and waits for that. What the group then has this machine gets from there.

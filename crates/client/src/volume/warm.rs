@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use forebay_reading::{NotWarm, Stored, Warmed, Warming};
-use forebay_types::Ino;
+use forebay_types::{Ino, SegmentId};
 
 use super::{SharedVolume, core::Core};
 use crate::data::WarmInto;
@@ -51,6 +51,10 @@ impl Warming for Nearby<'_> {
     fn stored(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Stored>, String> {
         let core = self.core();
         core.stored(core.root.across(ino), range).map_err(|error| error.to_string())
+    }
+
+    fn rule(&self, segment: SegmentId) -> u8 {
+        self.core().bytes.warm_rule(segment)
     }
 
     fn bring(&self, stored: &Stored) -> Result<Warmed, NotWarm> {

@@ -24,7 +24,7 @@ use forebay_meta::{
 use forebay_protocol::{
     Answer, Commit, Contents, Disks, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, ObjectCommit,
     OpenSegments, OpenedSegment, Operation, Placing, PolicyRule, Response, SealedSegment, SegmentPlace,
-    SetPlace, Settle,
+    SetPlace, Settle, is_confined,
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, Sequence, SubvolumeId, SyncClass};
 use parking_lot::Mutex;
@@ -94,6 +94,8 @@ pub struct LaneRow {
     pub set: Vec<MemberId>,
     pub sealed: Option<SealedSegment>,
     pub settled: bool,
+    /// Its bytes may not be on all disks.
+    pub confined: bool,
 }
 
 impl Owner {
@@ -271,7 +273,10 @@ impl Owner {
             let segment = self.ns.new_segment_runs(1);
             let set = placement::choose(PieceKey::of(segment, 0), members, usize::from(*copies), *near);
             self.ns.open_segments(&[segment])?;
-            self.lanes.lock().insert(segment, LaneRow { set: set.clone(), ..LaneRow::default() });
+            self.lanes.lock().insert(
+                segment,
+                LaneRow { set: set.clone(), confined: is_confined(open.directory), ..LaneRow::default() },
+            );
             opened.push(OpenedSegment { segment, epoch: Epoch(1), set });
         }
         Ok(Answer::Opened(opened))

@@ -113,6 +113,30 @@ fn where_fewer_members_are_left_than_the_class_says_the_store_has_it() {
     assert_eq!((fewest(&world, three), fewest(&world, two)), (None, Some(2)));
 }
 
+#[test]
+fn what_may_not_be_on_all_disks_has_segments_of_its_own_over_members() {
+    let world = World::new();
+    let fleet = Fleet::of(3);
+    let client = over(&world, &fleet);
+    let (confined, plain, later) = (world.make(), world.make(), world.make());
+    world.owner.set_policy(confined, PolicyId(1), SyncClass::Replica(2));
+    world.owner.disks.lock().insert(PolicyId(1), Disks::Members);
+    // Side by side, and one after the other into what rests between batches.
+    for inos in [&[confined, plain][..], &[later], &[confined]] {
+        inos.iter().for_each(|ino| client.write(*ino, 0, &bytes(ino.0, 9000)));
+        client.contents.settle_all().unwrap();
+    }
+    assert!(world.objects().is_empty(), "members have it all");
+    let of = |ino| segments(&world, ino);
+    assert!(of(confined).is_disjoint(&of(plain)) && of(confined).is_disjoint(&of(later)));
+    assert_eq!(of(plain), of(later));
+    let known = |segment: &SegmentId| world.owner.lanes.lock()[segment].confined;
+    assert!(of(confined).iter().all(known) && !of(plain).iter().any(known));
+    assert!(client.read_all(confined) == bytes(confined.0, 9000));
+    let rule = |ino| of(ino).iter().map(|segment| client.contents.warm_rule(*segment)).collect::<Vec<_>>();
+    assert_ne!(rule(confined), rule(plain), "nor are they brought near by one request");
+}
+
 /// Whether a file in a directory has these bytes.
 fn is_on_disk(dir: &std::path::Path, bytes: &[u8]) -> bool {
     std::fs::read_dir(dir).unwrap().any(|entry| {

@@ -12,7 +12,7 @@ use forebay_client::{ClientError, Patience};
 use forebay_format::row::ObjectRef;
 use forebay_group::NotTaken;
 use forebay_object::{Backend, ErrorKind};
-use forebay_protocol::{Answer, Operation, SEGMENTS_MAX, StoreSegments, StoredSegment};
+use forebay_protocol::{Answer, Operation, SEGMENTS_MAX, StoreSegments, StoredSegment, is_confined};
 use forebay_types::Ino;
 use rustc_hash::FxHashSet;
 
@@ -36,7 +36,7 @@ enum Put {
 
 impl Desk {
     /// What makes the next object, in the order of directory and number. Of a directory that has enough of it, nothing but that; else all, once something has
-    /// waited so long, or at once where the member is drained.
+    /// waited so long, or at once where the member is drained. What may not be on all disks is never with others: who reads those would have some of it, too.
     fn take(&mut self, now: Instant, pace: &Pace, draining: bool) -> Option<Vec<Due>> {
         if self.rest_until.is_some_and(|until| now < until) {
             return None;
@@ -55,9 +55,11 @@ impl Desk {
         if full.is_none() && !draining && !free().any(|(_, due)| waited(due)) {
             return None;
         }
+        let oldest = free().min_by_key(|(_, due)| due.since).map(|((directory, _), _)| *directory);
+        let confined = full.or(oldest).is_some_and(is_confined);
         let (mut taken, mut bytes) = (Vec::new(), 0);
         for ((directory, _), due) in free() {
-            if full.is_some_and(|full| full != *directory) {
+            if full.is_some_and(|full| full != *directory) || is_confined(*directory) != confined {
                 continue;
             }
             bytes += due.len;
@@ -258,6 +260,18 @@ mod tests {
         );
         let draining = super::tests::desk(&[(2, 5, MIB)]).take(now, &pace, true);
         assert_eq!(numbers(draining), [5], "at once");
+    }
+
+    #[test]
+    fn what_may_not_be_on_all_disks_is_put_with_nothing_else() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        let confined = |directory| forebay_protocol::confined_in(Ino(directory)).0;
+        let mut desk = desk(&[(1, 5, MIB), (confined(1), 6, MIB), (2, 7, MIB), (confined(2), 8, MIB)]);
+        // The oldest of it says whose turn it is.
+        desk.due.get_mut(&(Ino(confined(2)), SegmentId(8))).unwrap().since -= pace.put_after * 2;
+        assert_eq!(numbers(desk.take(now, &pace, false)), [6, 8]);
+        assert_eq!(numbers(desk.take(now, &pace, false)), [] as [u64; 0], "the others wait");
+        assert_eq!(numbers(desk.take(now + pace.put_after * 2, &pace, false)), [5, 7]);
     }
 
     #[test]

@@ -23,13 +23,22 @@ struct Store {
     /// The object of this number fails.
     fails: Option<u64>,
     moved: AtomicBool,
+    /// For this one, which has a segment of its own, another rule holds.
+    apart: Option<u64>,
 }
 
 const SMALL: u64 = 3000;
+const APART: u64 = 77;
 
 impl Store {
     fn new(lens: &[u64]) -> Store {
-        Store { lens: lens.to_vec(), asked: Mutex::default(), fails: None, moved: AtomicBool::new(false) }
+        Store {
+            lens: lens.to_vec(),
+            asked: Mutex::default(),
+            fails: None,
+            moved: AtomicBool::new(false),
+            apart: None,
+        }
     }
 }
 
@@ -44,10 +53,15 @@ impl Warming for Store {
         }
         let small = self.lens[ino.0 as usize] <= SMALL;
         Ok(vec![if small {
-            stored(0, ino.0 * SMALL..ino.0 * SMALL + SMALL)
+            let segment = SegmentId(if self.apart == Some(ino.0) { APART } else { 0 });
+            Stored { segment, ..stored(0, ino.0 * SMALL..ino.0 * SMALL + SMALL) }
         } else {
             stored(ino.0, range.clone())
         }])
+    }
+
+    fn rule(&self, segment: SegmentId) -> u8 {
+        u8::from(segment == SegmentId(APART))
     }
 
     fn bring(&self, stored: &Stored) -> Result<Warmed, NotWarm> {
@@ -87,6 +101,17 @@ fn small_files_that_lie_side_by_side_are_one_request_and_large_ones_many() {
     asked.sort_unstable_by_key(|range| range.start);
     assert_eq!(asked.len(), 26);
     assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "each byte once");
+}
+
+#[test]
+fn one_request_has_nothing_for_which_another_rule_holds() {
+    let mut store = Store::new(&[SMALL; 6]);
+    store.apart = Some(2);
+    let (_, outcomes) = warm(&store, &[0, 1, 2, 3, 4, 5]);
+    assert!(outcomes.iter().all(Result::is_ok));
+    let mut asked: Vec<_> = store.asked.lock().iter().map(|(_, range)| range.clone()).collect();
+    asked.sort_unstable_by_key(|range| range.start);
+    assert_eq!(asked, [0..2 * SMALL, 2 * SMALL..3 * SMALL, 3 * SMALL..6 * SMALL]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Operations that the owner carries out, as far as they concern what is known here.
 
 use forebay_meta::RenameMode;
-use forebay_protocol::{Answer, Operation};
+use forebay_protocol::{Answer, Operation, unconfined};
 use forebay_types::{Coherence, Ino};
 
 use super::{Entry, Table, directory::Found};
@@ -38,7 +38,7 @@ impl Table {
             | Operation::Lock(ino, ..)
             | Operation::Unlock(ino, ..)
             | Operation::UnlockHandle(ino, _) => vec![*ino],
-            Operation::OpenSegments(open) => vec![open.directory],
+            Operation::OpenSegments(open) => vec![unconfined(open.directory)],
             Operation::Space
             | Operation::Classes(_)
             | Operation::Reserve { .. }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use forebay_format::{footer::RunEntry, run::Trial, stream};
 use forebay_group::MemberId;
-use forebay_protocol::FileCommit;
+use forebay_protocol::{Disks, FileCommit, confined_in};
 
 use super::{
     Members, WriteGroup,
@@ -55,14 +55,14 @@ pub(in crate::data) struct LanePacking<'a> {
 }
 
 impl<'a> LanePacking<'a> {
-    /// Appends the runs of a batch, to so many members at least each. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
+    /// Appends the runs of a batch, to so many members at least each; those that may not be on all disks to segments that have nothing else. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
     /// objects, and nothing that was appended is named.
     ///
     /// # Errors
     /// [`ClientError`].
     pub(in crate::data) fn pack(
         shared: &'a Shared,
-        (session, copies): (u64, u8),
+        (session, copies, disks): (u64, u8, Disks),
         taken: &[Taken],
     ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
         let Some(members) = &shared.options.members else { return Ok(None) };
@@ -71,6 +71,8 @@ impl<'a> LanePacking<'a> {
             return Ok(None);
         };
         let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
+        let parent = first.file.parent;
+        let directory = if disks == Disks::Any { parent } else { confined_in(parent) };
         let mut packing = LanePacking {
             shared,
             members: Arc::as_ref(members),
@@ -78,7 +80,7 @@ impl<'a> LanePacking<'a> {
             session,
             copies,
             runs: Runs::default(),
-            place: (first.file.parent, bytes > STREAM),
+            place: (directory, bytes > STREAM),
             count: (bytes / FULL + 1).min(OPENED) as u32,
             gathered: 0,
             waiting: Vec::new(),

@@ -34,7 +34,7 @@ pub(super) struct Filling {
     ends: bool,
 }
 
-/// For what a segment was opened: the directory, and whether it is a stream's.
+/// For what a segment was opened: the directory, as it is named to the owner ([`forebay_protocol::confined_in`]), and whether it is a stream's.
 type Lying = (Ino, bool);
 
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
     Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyReport, PolicyRule,
-    PolicySums, WantedPlace, Wish,
+    PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
 };
 use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
 
@@ -14,7 +14,7 @@ use super::{
         contents::{commit, extent, file, numbers, object},
         world::{Client, Server, World, make, make_directory, new_file},
     },
-    A, B, C, GROUP, committed, group_of, open_of, opened, store, stored,
+    A, B, C, GROUP, Member, committed, group_of, open_of, opened, store, stored,
 };
 
 const OTHER: GroupId = GroupId([8; 16]);
@@ -313,5 +313,26 @@ fn what_members_may_not_have_is_committed_from_the_store_alone() {
     assert_eq!(on_members(ino, 200), below);
     server.owner.set_group(None);
     assert_eq!(asked(), Answer::Classes(Vec::new()), "there are no members");
+    server.stop().unwrap();
+}
+
+#[test]
+fn members_are_told_of_which_segments_bytes_may_not_be_on_all_disks() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let dir = client.inode(make_directory("d")).ino;
+    let open = |directory| open_of(Lane::Data, directory, 1, Placing::Set(vec![A, B]));
+    let plain = opened(&client, open(dir))[0].segment;
+    let confined = opened(&client, open(confined_in(dir)))[0].segment;
+    assert_ne!(plain.0 >> 8, confined.0 >> 8, "they lie in runs of their own");
+    let mut member = Member::new(A);
+    let told = [plain, confined].map(|segment| {
+        member.append(segment, 1, b"abc").unwrap();
+        member.seal(segment, b"abc");
+        member.offers(&client)[&segment].directory
+    });
+    assert_eq!(told, [dir, confined_in(dir)]);
+    assert!(!is_confined(told[0]) && is_confined(told[1]) && unconfined(told[1]) == dir);
     server.stop().unwrap();
 }
