@@ -75,6 +75,9 @@ pub(crate) trait Asks: Send + Sync {
     fn wanted(&self, of: &WantedOf) -> Result<Wanted, String>;
 }
 
+/// The volumes that are read through the group, with the versions of their policies, as far as they are known.
+type Versions = BTreeMap<String, Option<PolicyVersion>>;
+
 /// What is known of a volume.
 #[derive(Clone, Default, Debug)]
 struct Known {
@@ -122,7 +125,7 @@ impl Sweeper {
         Counted(Arc::clone(&self.shared))
     }
 
-    /// Ends, once what is being fetched is there.
+    /// Ends, once what is being fetched is there, 8 MiB at most, or a question is answered.
     pub(crate) fn stop(&mut self) {
         drop(self.until.take());
         if let Some(thread) = self.thread.take()
@@ -168,6 +171,10 @@ impl Until {
     fn wait(&self, time: Duration) -> bool {
         self.0.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout)
     }
+
+    fn goes_on(&self) -> bool {
+        self.wait(Duration::ZERO)
+    }
 }
 
 /// What came of a pass.
@@ -186,7 +193,7 @@ struct Rounds {
     /// The mark of the last pass.
     mark: u8,
     /// By what the last pass went: the volumes with their versions, and the view.
-    went_by: Option<(BTreeMap<String, Option<PolicyVersion>>, ViewEpoch)>,
+    went_by: Option<(Versions, ViewEpoch)>,
     /// When the next one is due, if nothing changes.
     next: Option<Instant>,
     /// A view that is not that of the last pass, and since when.
@@ -214,27 +221,11 @@ impl Rounds {
 
     /// Asks whether anything has changed, and makes a pass if one is due.
     fn round(&mut self, shared: &Shared, acts: &Acts, until: &Until) -> Result<(), String> {
-        let names = shared.asks.volumes()?;
-        shared.known.lock().retain(|name, _| names.contains(name));
-        let mut failure = None;
-        let mut versions = BTreeMap::new();
-        for name in names {
-            let known = shared.known.lock().get(&name).cloned().unwrap_or_default();
-            let version = match shared.ask(acts, &name, None, known.report) {
-                Ok(wanted) => Some(wanted.version),
-                Err(why) => {
-                    failure = Some(why);
-                    // Not another one, as far as is known.
-                    known.version
-                }
-            };
-            shared.known.lock().entry(name.clone()).or_default().version = version;
-            versions.insert(name, version);
-        }
+        let (versions, failure) = shared.versions(acts, None)?;
         if self.is_due(shared, acts, &versions) {
             let began = Instant::now();
             self.mark = if self.mark == u8::MAX { 1 } else { self.mark + 1 };
-            let passed = shared.pass(acts, self.mark, versions.keys(), until);
+            let passed = shared.pass(acts, self.mark, &versions, until);
             self.went_by = Some((versions, acts.view));
             self.next = Some(Instant::now() + shared.pause(passed, began.elapsed()));
         }
@@ -247,12 +238,7 @@ impl Rounds {
         )
     }
 
-    fn is_due(
-        &mut self,
-        shared: &Shared,
-        acts: &Acts,
-        versions: &BTreeMap<String, Option<PolicyVersion>>,
-    ) -> bool {
+    fn is_due(&mut self, shared: &Shared, acts: &Acts, versions: &Versions) -> bool {
         let Some((went_by, view)) = &self.went_by else { return true };
         let now = Instant::now();
         if *view == acts.view {
@@ -266,6 +252,32 @@ impl Rounds {
 }
 
 impl Shared {
+    /// Asks which volumes there are, and the owner of each for the version of its policies; tells what was found of them, of one so far. Where an owner does not say it, it is no other one as
+    /// far as is known; the second is why.
+    fn versions(
+        &self,
+        acts: &Acts,
+        so_far: Option<(&str, PolicyReport)>,
+    ) -> Result<(Versions, Option<String>), String> {
+        let names = self.asks.volumes()?;
+        self.known.lock().retain(|name, _| names.contains(name));
+        let (mut versions, mut failure) = (Versions::new(), None);
+        for name in names {
+            let last = self.known.lock().get(&name).and_then(|known| known.report.clone());
+            let so_far = so_far.as_ref().filter(|(at, _)| *at == name);
+            let report = so_far.map(|(_, report)| report.clone()).or(last);
+            let answer = self.ask(acts, &name, None, report);
+            let mut all = self.known.lock();
+            let known = all.entry(name.clone()).or_default();
+            match answer {
+                Ok(wanted) => known.version = Some(wanted.version),
+                Err(why) => failure = Some(why),
+            }
+            versions.insert(name, known.version);
+        }
+        Ok((versions, failure))
+    }
+
     fn ask(
         &self,
         acts: &Acts,

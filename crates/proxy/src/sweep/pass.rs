@@ -14,11 +14,21 @@ use forebay_protocol::{PolicyReport, PolicySums, WantedPlace, Wish};
 use forebay_types::{Ino, PolicyId};
 use rustc_hash::FxHashSet;
 
-use super::{Acts, Passed, RATE, REQUEST, Shared, Until};
+use super::{Acts, Passed, RATE, REQUEST, Shared, Until, Versions};
 use crate::reads::VolumeNumber;
 
 /// Chunks of which it is remembered that they were seen to in this pass: of more than these, one that is wanted for several files counts several times.
 const SEEN_MAX: usize = 1 << 20;
+
+/// Why a volume was not gone through.
+pub(super) enum Left {
+    /// In words: another pass may find it.
+    Failed(String),
+    /// This proxy stops.
+    Stopped,
+    /// Policies have changed, or the volumes: by what was wanted before nothing more is to be done.
+    News,
+}
 
 /// What is to become of a range of whole chunks.
 struct Part {
@@ -33,38 +43,46 @@ struct Pass<'a> {
     acts: &'a Acts,
     until: &'a Until,
     mark: u8,
+    /// The volumes with the versions of their policies, as they were when it began; and when that was asked last.
+    goes_by: &'a Versions,
+    asked: Instant,
     seen: FxHashSet<(ObjectKey, u64)>,
-    /// What was found of the volume that it is at.
+    /// The volume that it is at, and what was found of it.
+    volume: &'a str,
     sums: BTreeMap<PolicyId, PolicySums>,
-    stopped: bool,
 }
 
 impl Shared {
     /// Goes through all of these volumes. What it finds is told with each question.
-    pub(super) fn pass<'a>(
-        &self,
-        acts: &Acts,
-        mark: u8,
-        volumes: impl Iterator<Item = &'a String>,
-        until: &Until,
-    ) -> Passed {
-        let (seen, sums) = (FxHashSet::default(), BTreeMap::new());
-        let mut pass = Pass { shared: self, acts, until, mark, seen, sums, stopped: false };
+    pub(super) fn pass(&self, acts: &Acts, mark: u8, goes_by: &Versions, until: &Until) -> Passed {
+        let mut pass = Pass {
+            shared: self,
+            acts,
+            until,
+            mark,
+            goes_by,
+            asked: Instant::now(),
+            seen: FxHashSet::default(),
+            volume: "",
+            sums: BTreeMap::new(),
+        };
         let mut passed = Passed { whole: true, ..Passed::default() };
-        for volume in volumes {
+        for volume in goes_by.keys() {
+            pass.volume = volume;
             pass.sums.clear();
-            let gone_through = pass.volume(volume);
-            if let Err(why) = &gone_through {
-                tracing::info!("what policies want of '{volume}' was not gone through: {why}");
-            }
-            passed.whole &= gone_through.is_ok();
+            let gone_through = pass.go_through();
             for sums in pass.sums.values() {
                 passed.no_room += sums.no_room;
                 passed.failed += sums.failed;
             }
-            // What was found before counts until all is known anew.
-            if gone_through.is_ok() {
-                self.known.lock().entry(volume.clone()).or_default().report = Some(pass.report());
+            match gone_through {
+                // What was found before counts until all is known anew.
+                Ok(()) => self.known.lock().entry(volume.clone()).or_default().report = Some(pass.report()),
+                Err(Left::Failed(why)) => {
+                    tracing::info!("what policies want of '{volume}' was not gone through: {why}");
+                    passed.whole = false;
+                }
+                Err(Left::Stopped | Left::News) => return Passed { whole: false, ..passed },
             }
         }
         if passed.whole {
@@ -82,8 +100,8 @@ impl Pass<'_> {
     }
 
     /// What is said while it goes on: what the last pass found, but where this one has found more already.
-    fn report_so_far(&self, volume: &str) -> PolicyReport {
-        let last = self.shared.known.lock().get(volume).and_then(|known| known.report.clone());
+    fn report_so_far(&self) -> PolicyReport {
+        let last = self.shared.known.lock().get(self.volume).and_then(|known| known.report.clone());
         let mut whole = last.is_some();
         let mut all: BTreeMap<_, _> = last.into_iter().flat_map(|report| report.sums).collect();
         for (policy, sums) in &self.sums {
@@ -95,39 +113,58 @@ impl Pass<'_> {
         PolicyReport { whole, sums: all.into_iter().collect() }
     }
 
-    fn volume(&mut self, volume: &str) -> Result<(), String> {
+    /// Looks now and then whether to go on: between one request to a store and the next.
+    fn go_on(&mut self) -> Result<(), Left> {
+        if !self.until.goes_on() {
+            return Err(Left::Stopped);
+        }
+        if self.asked.elapsed() < self.shared.pace.ask_every {
+            return Ok(());
+        }
+        let so_far = (self.volume, self.report_so_far());
+        let now = self.shared.versions(self.acts, Some(so_far));
+        self.asked = Instant::now();
+        // Who does not answer has no news.
+        if now.is_ok_and(|(now, _)| now != *self.goes_by) { Err(Left::News) } else { Ok(()) }
+    }
+
+    fn go_through(&mut self) -> Result<(), Left> {
         let mut from = (Ino(0), 0);
         loop {
-            let report = self.report_so_far(volume);
-            let wanted = self.shared.ask(self.acts, volume, Some(from), Some(report))?;
+            self.go_on()?;
+            let report = self.report_so_far();
+            let wanted = self.shared.ask(self.acts, self.volume, Some(from), Some(report));
+            let wanted = wanted.map_err(Left::Failed)?;
+            let known = self.goes_by.get(self.volume).copied().flatten();
+            if known.is_some_and(|version| version != wanted.version) {
+                return Err(Left::News);
+            }
             if !wanted.places.is_empty() {
-                let number = self.shared.objects.volume(&wanted.volume)?;
-                for place in &wanted.places {
-                    self.see_to(number, place);
-                    if self.stopped {
-                        return Err("this proxy stops".to_owned());
-                    }
-                }
+                let number = self.shared.objects.volume(&wanted.volume).map_err(Left::Failed)?;
+                wanted.places.iter().try_for_each(|place| self.see_to(number, place))?;
             }
             match wanted.next {
                 // One that does not go on would never end.
-                Some(next) if next <= from => return Err("its owner does not go on".to_owned()),
+                Some(next) if next <= from => {
+                    return Err(Left::Failed("its owner does not go on".to_owned()));
+                }
                 Some(next) => from = next,
                 None => return Ok(()),
             }
         }
     }
 
-    fn see_to(&mut self, number: VolumeNumber, wanted: &WantedPlace) {
-        let Some(key) = number.key(wanted.place.object) else { return };
+    fn see_to(&mut self, number: VolumeNumber, wanted: &WantedPlace) -> Result<(), Left> {
+        let Some(key) = number.key(wanted.place.object) else { return Ok(()) };
         let start = wanted.place.offset.saturating_add(wanted.from);
         let bytes = start..start.saturating_add(wanted.len);
         if wanted.wish == Wish::Nowhere {
             for range in self.unseen(key, &bytes, |_| true) {
+                self.go_on()?;
                 let dropped = self.shared.objects.expel(key, range);
                 self.sums.entry(wanted.policy).or_default().dropped += dropped;
             }
-            return;
+            return Ok(());
         }
         let (active, own) = (&self.acts.active, self.shared.ids.1);
         // As clients ask: for a chunk by the segment that is wanted of it.
@@ -136,6 +173,7 @@ impl Pass<'_> {
             placement::first(piece, active) == Some(own)
         };
         for range in self.unseen(key, &bytes, is_own) {
+            self.go_on()?;
             match self.shared.objects.length(key) {
                 Ok(len) => {
                     let part = Part { key, len, range: range.start..range.end.min(len) };
@@ -149,6 +187,7 @@ impl Pass<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Those chunks of a range that were not seen to in this pass, in ranges of at most [`REQUEST`].
@@ -218,7 +257,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Fetches so many bytes, and waits until as much time has passed as they may take at least.
+    /// Fetches so many bytes, and waits until as much time has passed as they may take at least, or this proxy stops.
     fn paced<T>(
         &mut self,
         bytes: u64,
@@ -227,7 +266,7 @@ impl Pass<'_> {
         let began = Instant::now();
         let fetched = fetch();
         let least = Duration::from_micros(bytes.saturating_mul(1_000_000) / RATE);
-        self.stopped |= !self.until.wait(least.saturating_sub(began.elapsed()));
+        self.until.wait(least.saturating_sub(began.elapsed()));
         fetched
     }
 }

@@ -3,7 +3,11 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -36,7 +40,13 @@ struct Office {
     /// How many questions go unanswered from the next on, after so many that do not.
     fails: Mutex<Option<(usize, usize)>>,
     reports: Mutex<Vec<PolicyReport>>,
+    /// Pages that were asked for.
+    pages: AtomicUsize,
+    /// What happens while the next page is asked for.
+    meanwhile: Mutex<Option<Meanwhile>>,
 }
+
+type Meanwhile = Box<dyn FnOnce(&Office) + Send>;
 
 impl Asks for Arc<Office> {
     fn acts(&self) -> Option<Acts> {
@@ -52,20 +62,17 @@ impl Asks for Arc<Office> {
 
     fn wanted(&self, of: &WantedOf) -> Result<Wanted, String> {
         assert_eq!((of.group, of.member), (GROUP, self.own));
+        // As an owner does: before it looks.
+        let version = PolicyVersion { epoch: Epoch(1), batch: *self.version.lock() };
         if of.from.is_none() {
             self.reports.lock().extend(of.report.clone());
-        } else if let Some((after, times)) = &mut *self.fails.lock() {
-            match (*after, *times) {
-                (0, 0) => {}
-                (0, _) => {
-                    *times -= 1;
-                    return Err("the server is away".to_owned());
-                }
-                _ => *after -= 1,
-            }
+        } else {
+            self.pages.fetch_add(1, Relaxed);
+            let meanwhile = self.meanwhile.lock().take();
+            meanwhile.into_iter().for_each(|happens| happens(self));
+            self.answers()?;
         }
         let all = self.wanted.lock()[&of.volume].clone();
-        let version = PolicyVersion { epoch: Epoch(1), batch: *self.version.lock() };
         // Two places a page.
         let at = of.from.map_or(0, |(ino, _)| ino.0 as usize);
         let end = all.len().min(at + 2);
@@ -75,6 +82,23 @@ impl Asks for Arc<Office> {
             None => (Vec::new(), None),
         };
         Ok(Wanted { volume: info(&of.volume, &self.store), version, places, next })
+    }
+}
+
+impl Office {
+    /// Whether a page is answered.
+    fn answers(&self) -> Result<(), String> {
+        if let Some((after, times)) = &mut *self.fails.lock() {
+            match (*after, *times) {
+                (0, 0) => {}
+                (0, _) => {
+                    *times -= 1;
+                    return Err("the server is away".to_owned());
+                }
+                _ => *after -= 1,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -106,7 +130,7 @@ struct Bed {
     shared: Shared,
     rounds: Rounds,
     until: Until,
-    _going: mpsc::Sender<()>,
+    going: Option<mpsc::Sender<()>>,
 }
 
 impl Bed {
@@ -126,6 +150,8 @@ impl Bed {
             view: Mutex::new((1, vec![own])),
             fails: Mutex::new(None),
             reports: Mutex::default(),
+            pages: AtomicUsize::new(0),
+            meanwhile: Mutex::default(),
         });
         let objects = Arc::new(Objects::open(&directory, cache, StoreOptions::default()).unwrap());
         // The lock on the directory lasts as long as this process.
@@ -135,7 +161,7 @@ impl Bed {
         let asks = Box::new(Arc::clone(&office));
         let shared = Shared { ids: (GROUP, own), asks, objects, pace, known: Mutex::default() };
         let (going, ended) = mpsc::channel();
-        Bed { dir, office, shared, rounds: Rounds::default(), until: Until(ended), _going: going }
+        Bed { dir, office, shared, rounds: Rounds::default(), until: Until(ended), going: Some(going) }
     }
 
     /// Puts an object of so many bytes.
@@ -238,6 +264,50 @@ fn a_server_that_is_away_in_the_middle_unpins_nothing() {
     bed.rounds.next = None;
     bed.round().unwrap();
     assert_eq!(bed.pinned(), 4 * MIB);
+}
+
+#[test]
+fn a_pass_ends_where_policies_have_changed_meanwhile() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..6 {
+        bed.put(number, MIB);
+    }
+    let mut all: Vec<_> = (0..6).map(|number| place(number, MIB, Wish::Stay)).collect();
+    // By the next page, or before the next range, where it is time to ask.
+    for (ask_every, fetched) in [(bed.shared.pace.ask_every, 2), (Duration::ZERO, 0)] {
+        bed.shared.pace.ask_every = ask_every;
+        bed.wants(all.iter().copied().rev().collect());
+        let fetches = bed.fetches();
+        let change = |office: &Office| *office.version.lock() += 1;
+        *bed.office.meanwhile.lock() = Some(Box::new(change));
+        bed.round().unwrap();
+        assert_eq!(bed.fetches(), fetches + fetched, "what was wanted before is not fetched any more");
+        all.reverse();
+    }
+    // The next one goes by what is wanted now.
+    bed.wants(all[..2].to_vec());
+    bed.round().unwrap();
+    assert_eq!((bed.pinned(), bed.found().kept), (2 * MIB, 2 * MIB));
+}
+
+#[test]
+fn a_pass_ends_where_the_proxy_stops() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..6 {
+        bed.put(number, MIB);
+    }
+    let all: Vec<_> = (0..6).map(|number| place(number, MIB, Wish::Stay)).collect();
+    bed.wants(all.clone());
+    bed.office.wanted.lock().insert("w".to_owned(), all.clone());
+    bed.round().unwrap();
+    bed.wants(all[1..].to_vec());
+    // Nothing of it has to be fetched, or waited for.
+    let (pages, going) = (bed.office.pages.load(Relaxed), bed.going.take());
+    *bed.office.meanwhile.lock() = Some(Box::new(move |_| drop(going)));
+    let pinned = bed.pinned();
+    bed.round().unwrap();
+    assert_eq!(bed.office.pages.load(Relaxed), pages + 1, "neither the next page nor another volume's");
+    assert_eq!(bed.pinned(), pinned, "and nothing is let go");
 }
 
 #[test]
