@@ -20,6 +20,9 @@ use crate::reads::VolumeNumber;
 /// Chunks of which it is remembered that they were seen to in this pass: of more than these, one that is wanted for several files counts several times.
 const SEEN_MAX: usize = 1 << 20;
 
+/// Failures in a row after which a store is left alone for the rest of a pass: each may have taken the ten seconds that a read waits.
+const GIVE_UP_AFTER: u32 = 3;
+
 /// Why a volume was not gone through.
 pub(super) enum Left {
     /// In words: another pass may find it.
@@ -28,6 +31,36 @@ pub(super) enum Left {
     Stopped,
     /// Policies have changed, or the volumes: by what was wanted before nothing more is to be done.
     News,
+}
+
+/// What a store has answered in this pass.
+#[derive(Default)]
+struct Heard {
+    /// Failures in a row.
+    failed: u32,
+    why: String,
+}
+
+impl Heard {
+    /// Why the store is not asked any more.
+    fn given_up(&self) -> Option<String> {
+        (self.failed >= GIVE_UP_AFTER).then(|| self.why.clone())
+    }
+
+    fn note<T>(&mut self, answer: Result<T, ObjectError>) -> Result<T, String> {
+        match answer {
+            Ok(answer) => {
+                self.failed = 0;
+                Ok(answer)
+            }
+            Err(error) => {
+                // That an object is gone says nothing of others.
+                self.failed = if error.is_answer() { 0 } else { self.failed + 1 };
+                self.why = error.to_string();
+                Err(self.why.clone())
+            }
+        }
+    }
 }
 
 /// What is to become of a range of whole chunks.
@@ -47,9 +80,10 @@ struct Pass<'a> {
     goes_by: &'a Versions,
     asked: Instant,
     seen: FxHashSet<(ObjectKey, u64)>,
-    /// The volume that it is at, and what was found of it.
+    /// The volume that it is at, what was found of it, and of its store.
     volume: &'a str,
     sums: BTreeMap<PolicyId, PolicySums>,
+    store: Heard,
 }
 
 impl Shared {
@@ -65,10 +99,11 @@ impl Shared {
             seen: FxHashSet::default(),
             volume: "",
             sums: BTreeMap::new(),
+            store: Heard::default(),
         };
         let mut passed = Passed { whole: true, ..Passed::default() };
         for volume in goes_by.keys() {
-            pass.volume = volume;
+            (pass.volume, pass.store) = (volume, Heard::default());
             pass.sums.clear();
             let gone_through = pass.go_through();
             for sums in pass.sums.values() {
@@ -174,16 +209,16 @@ impl Pass<'_> {
         };
         for range in self.unseen(key, &bytes, is_own) {
             self.go_on()?;
-            match self.shared.objects.length(key) {
+            match self.length(key) {
                 Ok(len) => {
                     let part = Part { key, len, range: range.start..range.end.min(len) };
                     self.keep(wanted, &part);
                 }
-                Err(error) => {
+                Err(why) => {
                     let sums = self.sums.entry(wanted.policy).or_default();
                     sums.wanted += range.end - range.start;
                     sums.failed += range.end - range.start;
-                    sums.why = error.to_string();
+                    sums.why = why;
                 }
             }
         }
@@ -248,23 +283,31 @@ impl Pass<'_> {
                 sums.kept += kept;
                 sums.no_room += all.saturating_sub(kept);
             }
-            Err(error) => {
+            Err(why) => {
                 let kept = all.saturating_sub(objects.missing(*key, *len, range.clone()));
                 sums.kept += kept;
                 sums.failed += all.saturating_sub(kept);
-                sums.why = error.to_string();
+                sums.why = why;
             }
         }
     }
 
-    /// Fetches so many bytes, and waits until as much time has passed as they may take at least, or this proxy stops.
-    fn paced<T>(
-        &mut self,
-        bytes: u64,
-        fetch: impl FnOnce() -> Result<T, ObjectError>,
-    ) -> Result<T, ObjectError> {
+    /// The length of an object, which is asked for where it is not known.
+    fn length(&mut self, key: ObjectKey) -> Result<u64, String> {
+        match (self.shared.objects.known_length(key), self.store.given_up()) {
+            (Some(len), _) => Ok(len),
+            (None, Some(why)) => Err(why),
+            (None, None) => self.store.note(self.shared.objects.length(key)),
+        }
+    }
+
+    /// Fetches so many bytes, unless the store is left alone, and waits until as much time has passed as they may take at least, or this proxy stops.
+    fn paced<T>(&mut self, bytes: u64, fetch: impl FnOnce() -> Result<T, ObjectError>) -> Result<T, String> {
+        if let Some(why) = self.store.given_up() {
+            return Err(why);
+        }
         let began = Instant::now();
-        let fetched = fetch();
+        let fetched = self.store.note(fetch());
         let least = Duration::from_micros(bytes.saturating_mul(1_000_000) / RATE);
         self.until.wait(least.saturating_sub(began.elapsed()));
         fetched

@@ -377,6 +377,39 @@ fn what_the_store_does_not_give_is_said_and_the_rest_comes() {
 }
 
 #[test]
+fn a_store_that_gives_nothing_is_left_alone_for_the_rest_of_a_pass() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..2 {
+        bed.put(number, MIB);
+    }
+    bed.wants(vec![place(1, MIB, Wish::Stay)]);
+    bed.round().unwrap();
+    // Not that an object is gone, but that the store cannot give it.
+    for number in 2..5 {
+        std::fs::create_dir_all(bed.path(number).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(bed.path(number), bed.path(number)).unwrap();
+    }
+    bed.put(5, MIB);
+    let all = [2, 3, 4, 5, 1].map(|number| place(number, MIB, Wish::Stay));
+    bed.wants(all.to_vec());
+    bed.round().unwrap();
+    let found = bed.found();
+    assert_eq!((found.wanted, found.kept, found.failed), (5 * MIB, MIB, 4 * MIB), "what is here stays");
+    assert!(!found.why.is_empty());
+    // Two in a row may be chance.
+    bed.wants(vec![all[0], all[1], all[3], all[2], all[4]]);
+    bed.round().unwrap();
+    assert_eq!((bed.found().kept, bed.found().failed), (2 * MIB, 3 * MIB));
+    for number in 2..5 {
+        std::fs::remove_file(bed.path(number)).unwrap();
+        bed.put(number, MIB);
+    }
+    bed.rounds.next = None;
+    bed.round().unwrap();
+    assert_eq!((bed.found().kept, bed.found().failed), (5 * MIB, 0));
+}
+
+#[test]
 fn what_is_placed_may_leave_and_what_is_not_to_be_here_goes() {
     let mut bed = Bed::new(64 * MIB);
     for number in 0..3 {
