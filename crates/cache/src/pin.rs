@@ -90,9 +90,20 @@ impl<F: Fetch> DiskCache<F> {
         Ok(self.pin(object, object_len, range, mark))
     }
 
-    /// Lets chunks leave again that were pinned, and not with this mark since. Says how many bytes that are.
-    pub fn unpin_others(&self, mark: u8) -> u64 {
-        self.shared.state.lock().index.unpin_others(mark)
+    /// Has those chunks of `range` stay that stay already, where nobody can say how long the object is. Says how many bytes that are.
+    #[must_use]
+    pub fn pin_again(&self, object: ObjectKey, range: Range<u64>, mark: u8) -> u64 {
+        let whole = Object { key: object, len: range.end };
+        if !whole.holds(&range) {
+            return 0;
+        }
+        let index = &mut self.shared.state.lock().index;
+        whole.chunks(&range).map(|chunk| index.pin_again(whole.chunk(chunk), mark)).sum()
+    }
+
+    /// Lets chunks leave again that were pinned, and not with this mark since, but for objects that `stay` as they are. Says how many bytes leave.
+    pub fn unpin_others(&self, mark: u8, stay: impl Fn(&ObjectKey) -> bool) -> u64 {
+        self.shared.state.lock().index.unpin_others(mark, stay)
     }
 
     /// Drops the chunks that `range` touches, pinned or not. What is being fetched of them is not kept. Says how many bytes were here.
@@ -172,9 +183,9 @@ mod tests {
         assert_eq!(cache.missing(object(1), LEN, 0..LEN), 0, "a scan of fifteen times the cache");
         assert_eq!(cache.stats().pinned_bytes, LEN);
         assert!(cache.stats().chunks <= 40);
-        cache.unpin_others(1);
+        cache.unpin_others(1, |_| false);
         assert_eq!(cache.stats().pinned_bytes, LEN, "it has the mark");
-        assert_eq!(cache.unpin_others(2), LEN);
+        assert_eq!(cache.unpin_others(2, |_| false), LEN);
         assert_eq!((cache.stats().pinned_bytes, cache.missing(object(1), LEN, 0..LEN)), (0, 0));
         for _ in 0..20 {
             scan(&cache, 2..60);
@@ -203,7 +214,7 @@ mod tests {
         assert_eq!((stats.pinned_bytes, stats.pinned_max_bytes), (2 * LEN, 20 * CHUNK_BYTES));
         // What is wanted still has its place; what is not makes room.
         assert_eq!(cache.pin(object(2), LEN, 0..LEN, 2).stays, LEN);
-        assert_eq!(cache.unpin_others(2), LEN);
+        assert_eq!(cache.unpin_others(2, |_| false), LEN);
         cache.warm(object(3), LEN, 0..LEN).unwrap();
         assert_eq!(cache.pin(object(3), LEN, 0..LEN, 2).stays, LEN);
         assert_eq!(cache.stats().pinned_bytes, 2 * LEN);
@@ -225,6 +236,23 @@ mod tests {
         assert_eq!(cache.stats().pinned_bytes, CHUNK_BYTES);
         cache.forget(object(1));
         assert_eq!((cache.stats().pinned_bytes, cache.stats().chunks), (0, 0));
+    }
+
+    #[test]
+    fn what_nobody_can_say_anything_of_stays_as_it_is() {
+        let (_dir, cache) = cache(80);
+        for id in 1..4 {
+            cache.warm(object(id), LEN, 0..LEN).unwrap();
+            assert_eq!(cache.pin(object(id), LEN, 0..LEN, 1).stays, LEN);
+        }
+        // Some of one by its chunks, without its length; all of another by its name.
+        assert_eq!(cache.pin_again(object(1), 0..2 * CHUNK_BYTES, 2), 2 * CHUNK_BYTES);
+        assert_eq!(cache.pin_again(object(7), 0..2 * CHUNK_BYTES, 2), 0, "it is not here");
+        assert_eq!(cache.unpin_others(2, |object| object.id == ObjectId(2)), 2 * LEN - 2 * CHUNK_BYTES);
+        assert_eq!(cache.stats().pinned_bytes, LEN + 2 * CHUNK_BYTES);
+        assert_eq!(cache.pin_again(object(3), 0..LEN, 2), 0, "it may leave");
+        assert_eq!(cache.unpin_others(2, |_| false), 0, "what stayed has the mark");
+        assert_eq!(cache.unpin_others(3, |_| false), LEN + 2 * CHUNK_BYTES);
     }
 
     #[test]
@@ -259,7 +287,7 @@ mod tests {
                     for id in &wanted {
                         assert_eq!(cache.pin(object(*id), LEN, 0..LEN, mark).stays, LEN, "object {id}");
                     }
-                    cache.unpin_others(mark);
+                    cache.unpin_others(mark, |_| false);
                     assert_eq!(cache.stats().pinned_bytes, wanted.len() as u64 * LEN);
                 }
                 _ => {

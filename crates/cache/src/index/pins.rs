@@ -1,7 +1,11 @@
 //! Chunks that do not leave for others. At most half of the slots.
 
 use super::Index;
-use crate::{header::Grains, key::ChunkKey, queue::Place};
+use crate::{
+    header::Grains,
+    key::{ChunkKey, ObjectKey},
+    queue::Place,
+};
 
 /// What becomes of a chunk that is to stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,19 +40,34 @@ impl Index {
         if self.slots[found.slot as usize].place != Place::Pinned && self.pins_left() == 0 {
             return Pin::NoRoom;
         }
-        if self.dequeue(found.slot) {
-            self.slots[found.slot as usize].mark = mark;
-            self.enqueue(found.slot, Place::Pinned);
-        }
+        self.mark(found.slot, mark);
         Pin::Stays
     }
 
-    /// Lets those leave again that were not given this mark since others were. Says how many bytes that are.
-    pub(crate) fn unpin_others(&mut self, mark: u8) -> u64 {
+    /// Has a chunk stay that stays already, whatever its length is. Says how many bytes that are.
+    pub(crate) fn pin_again(&mut self, key: ChunkKey, mark: u8) -> u64 {
+        let found = self.find(key).filter(|found| self.slots[found.slot as usize].place == Place::Pinned);
+        found.map_or(0, |found| {
+            self.mark(found.slot, mark);
+            u64::from(found.len)
+        })
+    }
+
+    fn mark(&mut self, slot: u32, mark: u8) {
+        if self.dequeue(slot) {
+            self.slots[slot as usize].mark = mark;
+            self.enqueue(slot, Place::Pinned);
+        }
+    }
+
+    /// Lets those leave again that were not given this mark since others were, but for objects that `stay`: their chunks get it now. Says how many bytes leave.
+    pub(crate) fn unpin_others(&mut self, mark: u8, stay: impl Fn(&ObjectKey) -> bool) -> u64 {
         let before = self.pinned_bytes;
         // Those with the mark were moved to the other end.
         while let Some(slot) = self.pinned.tail().filter(|slot| self.slots[*slot as usize].mark != mark) {
-            if self.dequeue(slot) {
+            if stay(&self.slots[slot as usize].object) {
+                self.mark(slot, mark);
+            } else if self.dequeue(slot) {
                 self.enqueue(slot, Place::Main);
             }
         }

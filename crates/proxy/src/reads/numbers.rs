@@ -111,13 +111,18 @@ impl Numbers {
         Ok(numbers)
     }
 
+    /// The number of a volume that has one.
+    pub(crate) fn known(&self, volume: VolumeId) -> Option<VolumeNumber> {
+        self.volumes.iter().position(|known| *known == volume).map(|at| VolumeNumber(at as u16))
+    }
+
     /// The number of a volume, which it gets where it has none.
     ///
     /// # Errors
     /// It cannot be written, or there are none left.
     pub(crate) fn of(&mut self, volume: VolumeId) -> Result<VolumeNumber, DirectoryError> {
-        if let Some(at) = self.volumes.iter().position(|known| *known == volume) {
-            return Ok(VolumeNumber(at as u16));
+        if let Some(number) = self.known(volume) {
+            return Ok(number);
         }
         let at = self.volumes.len();
         let write = || {

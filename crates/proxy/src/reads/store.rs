@@ -1,6 +1,6 @@
 //! The stores of volumes, behind one cache.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use forebay_cache::{CacheError, CacheOptions, DiskCache, Fetch, Hint, ObjectKey, Pinned, ReadError, Warmed};
@@ -175,9 +175,19 @@ impl Objects {
         pinned.map_err(|error| of_store(key, error))
     }
 
-    /// Lets others leave than those that were pinned with this mark. Says how many bytes that are.
-    pub(crate) fn unpin_others(&self, mark: u8) -> u64 {
-        self.cache.unpin_others(mark)
+    /// Has those chunks of a range stay that stay already ([`DiskCache::pin_again`]).
+    pub(crate) fn pin_again(&self, key: ObjectKey, range: Range<u64>, mark: u8) -> u64 {
+        self.cache.pin_again(key, range, mark)
+    }
+
+    /// Lets others leave than those that were pinned with this mark, or are of one of these volumes. Says how many bytes that are.
+    pub(crate) fn unpin_others(&self, mark: u8, but: &BTreeSet<VolumeNumber>) -> u64 {
+        self.cache.unpin_others(mark, |key| but.contains(&VolumeNumber::of(key).0))
+    }
+
+    /// By which number a volume goes here, if it has one.
+    pub(crate) fn number(&self, volume: VolumeId) -> Option<VolumeNumber> {
+        self.numbers.lock().known(volume)
     }
 
     /// Drops the chunks of a range. Says how many bytes were here.
@@ -219,6 +229,11 @@ impl Objects {
         }
         lengths.insert(key, len);
         Ok(len)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget_lengths(&self) {
+        self.lengths.write().clear();
     }
 
     /// The length of an object, if it is known.

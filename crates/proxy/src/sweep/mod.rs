@@ -1,7 +1,7 @@
 //! Keeps in this member's cache what policies want there, and nothing that they do not (`docs/design/policies.md`).
 //!
-//! Guarantees: what a whole pass found to be pinned, and had room for, does not leave the cache before a later whole pass finds that it is not wanted; a pass in which a server
-//! did not answer unpins nothing; at most one request to a store is under way, of [`REQUEST`] bytes, and at most [`RATE`] bytes come in a second. Relies on the
+//! Guarantees: what a whole pass found to be pinned, and had room for, does not leave the cache before a later whole pass finds that it is not wanted; a pass in which an owner
+//! did not answer unpins nothing of its volume; at most one request to a store is under way, of [`REQUEST`] bytes, and at most [`RATE`] bytes come in a second. Relies on the
 //! cache: what is in it is no more than a copy of what the store has.
 
 mod pass;
@@ -18,6 +18,7 @@ use std::{
 
 use forebay_group::{Candidate, GroupId, Incarnation, MemberId, ViewEpoch};
 use forebay_protocol::{PolicyReport, PolicySums, PolicyVersion, Wanted, WantedOf};
+use forebay_types::VolumeId;
 use parking_lot::Mutex;
 
 use crate::reads::Objects;
@@ -30,7 +31,7 @@ const REQUEST: u64 = 8 << 20;
 const RATE: u64 = 64 << 20;
 /// How often it is looked whether this member is in its group.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The pause after a pass is this many times what it took, within the bounds of [`Pace`].
+/// The pause after a pass is this many times what it took, within the bounds of [`Pace`]; once, if something failed.
 const PAUSE_SHARE: u32 = 20;
 
 /// How often things are done.
@@ -81,6 +82,7 @@ type Versions = BTreeMap<String, Option<PolicyVersion>>;
 /// What is known of a volume.
 #[derive(Clone, Default, Debug)]
 struct Known {
+    id: Option<VolumeId>,
     version: Option<PolicyVersion>,
     report: Option<PolicyReport>,
 }
@@ -196,6 +198,8 @@ struct Rounds {
     went_by: Option<(Versions, ViewEpoch)>,
     /// When the next one is due, if nothing changes.
     next: Option<Instant>,
+    /// The last pass made room for what had none, so the one after it came at once.
+    made_room: bool,
     /// A view that is not that of the last pass, and since when.
     view: Option<(ViewEpoch, Instant)>,
     said: String,
@@ -227,7 +231,7 @@ impl Rounds {
             self.mark = if self.mark == u8::MAX { 1 } else { self.mark + 1 };
             let passed = shared.pass(acts, self.mark, &versions, until);
             self.went_by = Some((versions, acts.view));
-            self.next = Some(Instant::now() + shared.pause(passed, began.elapsed()));
+            self.next = Some(Instant::now() + self.pause(shared, passed, began.elapsed()));
         }
         failure.map_or_else(
             || {
@@ -236,6 +240,17 @@ impl Rounds {
             },
             Err,
         )
+    }
+
+    fn pause(&mut self, shared: &Shared, passed: Passed, took: Duration) -> Duration {
+        let (least, most) = shared.pace.pause;
+        // What was unpinned may make room for what had none. Where files are replaced all the time, every pass does: one without a pause after each that has one.
+        self.made_room = passed.unpinned > 0 && passed.no_room > 0 && !self.made_room;
+        match passed {
+            _ if self.made_room => Duration::ZERO,
+            Passed { whole: true, failed: 0, .. } => (took * PAUSE_SHARE).clamp(least, most),
+            _ => took.clamp(least, most),
+        }
     }
 
     fn is_due(&mut self, shared: &Shared, acts: &Acts, versions: &Versions) -> bool {
@@ -270,7 +285,9 @@ impl Shared {
             let mut all = self.known.lock();
             let known = all.entry(name.clone()).or_default();
             match answer {
-                Ok(wanted) => known.version = Some(wanted.version),
+                Ok(Wanted { volume, version, .. }) => {
+                    (known.id, known.version) = (Some(volume.id), Some(version));
+                }
                 Err(why) => failure = Some(why),
             }
             versions.insert(name, known.version);
@@ -288,15 +305,5 @@ impl Shared {
         let ((group, member), incarnation) = (self.ids, acts.incarnation);
         let volume = volume.to_owned();
         self.asks.wanted(&WantedOf { volume, group, member, incarnation, from, report })
-    }
-
-    fn pause(&self, passed: Passed, took: Duration) -> Duration {
-        let (least, most) = self.pace.pause;
-        match passed {
-            // What was unpinned may make room for what had none.
-            Passed { unpinned: 1.., no_room: 1.., .. } => Duration::ZERO,
-            Passed { whole: true, failed: 0, .. } => (took * PAUSE_SHARE).clamp(least, most),
-            _ => least,
-        }
     }
 }

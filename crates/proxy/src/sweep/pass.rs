@@ -1,7 +1,7 @@
 //! One pass over all that policies want of the volumes that are read through the group.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
     sync::Arc,
     time::{Duration, Instant},
@@ -102,6 +102,7 @@ impl Shared {
             store: Heard::default(),
         };
         let mut passed = Passed { whole: true, ..Passed::default() };
+        let mut unknown = BTreeSet::new();
         for volume in goes_by.keys() {
             (pass.volume, pass.store) = (volume, Heard::default());
             pass.sums.clear();
@@ -116,14 +117,20 @@ impl Shared {
                 Err(Left::Failed(why)) => {
                     tracing::info!("what policies want of '{volume}' was not gone through: {why}");
                     passed.whole = false;
+                    unknown.extend(self.number(volume));
                 }
                 Err(Left::Stopped | Left::News) => return Passed { whole: false, ..passed },
             }
         }
-        if passed.whole {
-            passed.unpinned = self.objects.unpin_others(mark);
-        }
+        // Of what is wanted there nothing is known: its pins stay, and nobody else's for its sake.
+        passed.unpinned = self.objects.unpin_others(mark, &unknown);
         passed
+    }
+
+    /// By which number a volume goes here, if it has one and its owner has ever said which it is.
+    fn number(&self, volume: &str) -> Option<VolumeNumber> {
+        let id = self.known.lock().get(volume).and_then(|known| known.id)?;
+        self.objects.number(id)
     }
 }
 
@@ -215,9 +222,15 @@ impl Pass<'_> {
                     self.keep(wanted, &part);
                 }
                 Err(why) => {
+                    let all = range.end - range.start;
+                    let kept = match wanted.wish {
+                        Wish::Stay => self.shared.objects.pin_again(key, range, self.mark),
+                        Wish::Near | Wish::Nowhere => 0,
+                    };
                     let sums = self.sums.entry(wanted.policy).or_default();
-                    sums.wanted += range.end - range.start;
-                    sums.failed += range.end - range.start;
+                    sums.wanted += all;
+                    sums.kept += kept;
+                    sums.failed += all.saturating_sub(kept);
                     sums.why = why;
                 }
             }
