@@ -212,6 +212,19 @@ impl<F: Fetch> DiskCache<F> {
         self.shared.clear(&slots);
     }
 
+    /// Drops all chunks of these objects, pinned or not. What is being fetched of them is not kept. Says how many bytes were here.
+    pub fn forget_all_of(&self, wanted: impl Fn(&ObjectKey) -> bool) -> u64 {
+        let (slots, bytes) = {
+            let mut state = self.shared.state.lock();
+            let before = state.index.used_bytes();
+            state.flights.retain(|key, _| !wanted(&key.object));
+            let slots = state.index.remove_objects(wanted);
+            (slots, before - state.index.used_bytes())
+        };
+        self.shared.clear(&slots);
+        bytes
+    }
+
     /// Drops all chunks. What is being fetched is not kept.
     pub fn empty(&self) {
         let slots = {

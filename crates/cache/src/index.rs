@@ -371,6 +371,11 @@ impl Index {
         self.remove_where(|_| true)
     }
 
+    /// Takes all chunks of these objects out; their slots are then reserved, and to be released.
+    pub(crate) fn remove_objects(&mut self, wanted: impl Fn(&ObjectKey) -> bool) -> Vec<u32> {
+        self.remove_where(|slot| wanted(&slot.object))
+    }
+
     fn remove_where(&mut self, wanted: impl Fn(&Slot) -> bool) -> Vec<u32> {
         let published = |slot: &u32| {
             let slot = &self.slots[*slot as usize];

@@ -5,6 +5,7 @@
 //! those of another volume.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -109,6 +110,13 @@ impl Numbers {
         let mut numbers = Numbers { path, file, volumes };
         numbers.of(owner)?;
         Ok(numbers)
+    }
+
+    /// The numbers of volumes other than these. The member's own is none of a volume.
+    pub(crate) fn others(&self, volumes: &BTreeSet<VolumeId>) -> BTreeSet<VolumeNumber> {
+        let all = self.volumes.iter().enumerate().skip(1);
+        let others = all.filter(|(_, volume)| !volumes.contains(volume));
+        others.map(|(at, _)| VolumeNumber(at as u16)).collect()
     }
 
     /// The number of a volume that has one.

@@ -185,6 +185,16 @@ impl Objects {
         self.cache.unpin_others(mark, |key| but.contains(&VolumeNumber::of(key).0))
     }
 
+    /// Volumes other than these of which something may be here, from whatever time.
+    pub(crate) fn others(&self, volumes: &BTreeSet<VolumeId>) -> BTreeSet<VolumeNumber> {
+        self.numbers.lock().others(volumes)
+    }
+
+    /// Drops all that is here of these volumes. Says how many bytes that were.
+    pub(crate) fn expel_volumes(&self, volumes: &BTreeSet<VolumeNumber>) -> u64 {
+        self.cache.forget_all_of(|key| volumes.contains(&VolumeNumber::of(key).0))
+    }
+
     /// By which number a volume goes here, if it has one.
     pub(crate) fn number(&self, volume: VolumeId) -> Option<VolumeNumber> {
         self.numbers.lock().known(volume)

@@ -10,7 +10,7 @@ mod servers;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ use forebay_protocol::{PolicyReport, PolicySums, PolicyVersion, Wanted, WantedOf
 use forebay_types::VolumeId;
 use parking_lot::Mutex;
 
-use crate::reads::Objects;
+use crate::reads::{Objects, VolumeNumber};
 
 pub(crate) use servers::Servers;
 
@@ -41,7 +41,7 @@ pub(crate) struct Pace {
     pub(crate) ask_every: Duration,
     /// The shortest and the longest pause after a pass.
     pub(crate) pause: (Duration, Duration),
-    /// How long a view stands before a pass is made for it.
+    /// How long a view stands before a pass is made for it, and for how long a volume is not read through the group before what is here of it is dropped.
     pub(crate) view_stands: Duration,
 }
 
@@ -202,6 +202,8 @@ struct Rounds {
     made_room: bool,
     /// A view that is not that of the last pass, and since when.
     view: Option<(ViewEpoch, Instant)>,
+    /// Volumes of which something may be here and that are not read through the group, as far as that is seen, and since when; `None` once it was dropped.
+    left: BTreeMap<VolumeNumber, Option<Instant>>,
     said: String,
 }
 
@@ -226,6 +228,7 @@ impl Rounds {
     /// Asks whether anything has changed, and makes a pass if one is due.
     fn round(&mut self, shared: &Shared, acts: &Acts, until: &Until) -> Result<(), String> {
         let (versions, failure) = shared.versions(acts, None)?;
+        self.drop_left(shared);
         if self.is_due(shared, acts, &versions) {
             let began = Instant::now();
             self.mark = if self.mark == u8::MAX { 1 } else { self.mark + 1 };
@@ -240,6 +243,30 @@ impl Rounds {
             },
             Err,
         )
+    }
+
+    /// Drops what is here of volumes that are not read through the group any more: nobody asks for it, and nobody says whether it may be here.
+    fn drop_left(&mut self, shared: &Shared) {
+        let read: Option<BTreeSet<VolumeId>> = shared.known.lock().values().map(|known| known.id).collect();
+        // Of one whose owner has not yet said which it is, it may be.
+        let Some(read) = read else { return };
+        let (now, others) = (Instant::now(), shared.objects.others(&read));
+        self.left.retain(|volume, _| others.contains(volume));
+        let mut due = BTreeSet::new();
+        for volume in others {
+            let since = self.left.entry(volume).or_insert(Some(now));
+            if since.is_some_and(|since| now.duration_since(since) >= shared.pace.view_stands) {
+                *since = None;
+                due.insert(volume);
+            }
+        }
+        let dropped = if due.is_empty() { 0 } else { shared.objects.expel_volumes(&due) };
+        if dropped > 0 {
+            tracing::info!(
+                bytes = dropped,
+                "what was here of volumes that are read through this group no longer is dropped"
+            );
+        }
     }
 
     fn pause(&mut self, shared: &Shared, passed: Passed, took: Duration) -> Duration {

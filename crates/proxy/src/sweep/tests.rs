@@ -332,6 +332,35 @@ fn where_files_are_replaced_all_the_time_passes_have_pauses() {
 }
 
 #[test]
+fn what_is_here_of_volumes_that_are_read_elsewhere_now_is_dropped() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..4 {
+        bed.put(number, MIB);
+    }
+    let of = |numbers: &[u64], wish| numbers.iter().map(|number| place(*number, MIB, wish)).collect();
+    bed.wants(of(&[0, 1], Wish::Stay));
+    bed.office.wanted.lock().insert("w".to_owned(), of(&[2, 3], Wish::Near));
+    bed.round().unwrap();
+    let used = |bed: &Bed| bed.shared.objects.stats().used_bytes;
+    assert_eq!(used(&bed), 4 * MIB);
+    bed.office.wanted.lock().remove("w");
+    bed.round().unwrap();
+    assert_eq!(used(&bed), 4 * MIB, "it may come back in a moment");
+    bed.shared.pace.view_stands = Duration::ZERO;
+    // While the owner of another is away, which it is is known from before.
+    *bed.office.silent.lock() = Some("v".to_owned());
+    assert!(bed.round().is_err());
+    assert_eq!((used(&bed), bed.pinned()), (2 * MIB, 2 * MIB), "it is not wanted anywhere here");
+    // Of one that nobody has heard of since this process began, it may be what is here.
+    *bed.office.silent.lock() = Some("w".to_owned());
+    bed.office.wanted.lock().remove("v");
+    bed.office.wanted.lock().insert("w".to_owned(), Vec::new());
+    bed.shared.known.lock().clear();
+    assert!(bed.round().is_err());
+    assert_eq!(used(&bed), 2 * MIB);
+}
+
+#[test]
 fn a_pass_ends_where_policies_have_changed_meanwhile() {
     let mut bed = Bed::new(64 * MIB);
     for number in 0..6 {
