@@ -166,6 +166,9 @@ impl VolumeOwner {
         let mut left = PIECES;
         for _ in 0..INODES / STEP {
             let found = self.ns.policy_files(self.at, ino, STEP)?;
+            for (ino, error) in found.unreadable {
+                tracing::warn!(%ino, %error, "no member keeps anything of an inode whose row cannot be read; `forebay fsck` tells more");
+            }
             for (file, policy, size) in found.files {
                 let wish = self.core.lock().policies.wish(policy, group);
                 let start = if file == ino { offset } else { 0 };
@@ -203,6 +206,11 @@ impl VolumeOwner {
                 Ok(pieces) => pieces,
                 // It was removed meanwhile, and with it what is wanted.
                 Err(MetaError::Stale(_)) => return Ok(None),
+                // Else it would keep members from all that comes after it, for as long as nobody mends it.
+                Err(error @ MetaError::Damaged { .. }) => {
+                    tracing::warn!(%ino, %error, "no member keeps the rest of a file whose rows cannot be read");
+                    return Ok(None);
+                }
                 Err(error) => return Err(error),
             };
             *left = left.saturating_sub(pieces.len());

@@ -14,6 +14,8 @@ use crate::{error::MetaError, log::Urgency};
 pub struct PolicyFiles {
     /// Inode, policy, and size in bytes.
     pub files: Vec<(Ino, PolicyId, u64)>,
+    /// Inodes whose rows are damaged: nobody can say whether these are such files.
+    pub unreadable: Vec<(Ino, FormatError)>,
     /// From where to go on; `None` where there are no more inodes.
     pub next: Option<Ino>,
 }
@@ -36,10 +38,12 @@ impl Namespace {
         let mut page = PolicyFiles::default();
         for (suffix, version) in &found.items {
             let ino = number(suffix)?;
-            let row = InodeRow::decode(&version.value)
-                .map_err(|source| MetaError::damaged(format!("inode {ino}"), source))?;
-            if row.policy != PolicyId::NONE && row.kind == FileKind::Regular {
-                page.files.push((ino, row.policy, row.size));
+            match InodeRow::decode(&version.value) {
+                Ok(row) if row.policy != PolicyId::NONE && row.kind == FileKind::Regular => {
+                    page.files.push((ino, row.policy, row.size));
+                }
+                Ok(_) => {}
+                Err(source) => page.unreadable.push((ino, source)),
             }
         }
         page.next = found.next.as_deref().map(number).transpose()?;

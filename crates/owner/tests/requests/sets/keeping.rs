@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_engine::{Batch, Engine};
+use forebay_format::key::Item;
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
     Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyReport, PolicyRule,
@@ -12,7 +14,7 @@ use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
 use super::{
     super::{
         contents::{commit, extent, file, numbers, object},
-        world::{Client, Server, World, make, make_directory, new_file},
+        world::{AT, Client, Server, World, make, make_directory, new_file},
     },
     A, B, C, GROUP, Member, committed, group_of, open_of, opened, store, stored,
 };
@@ -213,6 +215,39 @@ fn a_page_has_a_part_of_a_large_file_however_its_bytes_lie() {
         "a page looks at so many pieces, also where few places come of them: {sizes:?}"
     );
     server.stop().unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_keeps_members_from_nothing_else() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    let dir = client.inode(make_directory("d")).ino;
+    pin(&server, dir, true);
+    let [torn, gone, good] = ["torn", "gone", "good"].map(|name| {
+        let ino = made_in(&client, dir, name, FileKind::Regular);
+        let given = numbers(&client, 1);
+        let object = object(&given, 0, 1000);
+        let id = object.segments[0].id;
+        let parts = vec![(0, extent(id, 0, 100)), (1 << 30, extent(id, 500, 100))];
+        let answer = client.ask(commit(vec![object], vec![file(ino, parts)])).answer();
+        assert_eq!(answer, Answer::Committed(Vec::new()));
+        ino
+    });
+    assert_eq!(wanted(&server, GROUP).len(), 6);
+    server.stop().unwrap();
+    for item in [Item::Extent(torn, 256, 0), Item::Inode(gone)] {
+        let prefix = item.prefix(AT);
+        let found = world.engine.scan(&prefix, None, 1).unwrap().rows;
+        assert!(found[0].0.starts_with(&prefix), "{item:?}");
+        let rows = [(found[0].0.to_vec(), Some(vec![0xff]))];
+        world.engine.commit(&Batch::of(&rows)).unwrap();
+    }
+    let later = world.owner();
+    let all = wanted(&later, GROUP);
+    let of_good = later.owner.wanted(GROUP, (good, 0)).unwrap().places;
+    assert!(of_good.len() == 2 && all.ends_with(&of_good), "{all:?}");
+    later.stop().unwrap();
 }
 
 #[test]
