@@ -111,9 +111,9 @@ impl Shared {
                 return Ok(());
             }
             drop(line);
-            self.ask_for_room(SPARE)?;
-            if !self.line.lock().allowance.lacks(position) {
-                return Ok(());
+            if !self.ask_for_room(SPARE)? || !self.line.lock().allowance.lacks(position) {
+                // Somebody else was first to ask, or there is room.
+                continue;
             }
             if settled {
                 return Err(ClientError::Failed(Failure::NoSpace));
@@ -123,11 +123,11 @@ impl Shared {
         }
     }
 
-    /// Asks for as much as is kept back now, and for more to spare; not while somebody else does.
-    pub(super) fn ask_for_room(&self, spare: u64) -> Result<(), ClientError> {
+    /// Asks for as much as is kept back now, and for more to spare; not while somebody else does. Returns whether it has asked.
+    pub(super) fn ask_for_room(&self, spare: u64) -> Result<bool, ClientError> {
         let mut line = self.line.lock();
         if !line.allowance.limited || line.allowance.asking {
-            return Ok(());
+            return Ok(false);
         }
         let kept = line.kept;
         let asked = line.allowance.asks(kept);
@@ -135,20 +135,20 @@ impl Shared {
         let answer = self.asks.ask(Operation::Reserve { needs: kept, spare }, None);
         let mut line = self.line.lock();
         line.allowance.asking = false;
-        let told = match answer {
-            Ok(response) => match response.answer {
-                Answer::Reserved(bytes) => {
-                    line.allowance.is_told(asked, bytes);
-                    Ok(())
-                }
-                Answer::Failed(failure) => Err(ClientError::Failed(failure)),
-                other => Err(ClientError::Unexpected(format!("{other:?} to what is to be set aside"))),
-            },
+        let told = match answer.map(|response| response.answer) {
+            Ok(Answer::Reserved(bytes)) => Ok(bytes),
+            // A server of an earlier release knows nothing of this: its commits say when the volume is full.
+            Err(ClientError::Unexpected(_)) => Ok(None),
+            Ok(Answer::Failed(failure)) => Err(ClientError::Failed(failure)),
+            Ok(other) => Err(ClientError::Unexpected(format!("{other:?} to what is to be set aside"))),
             Err(error) => Err(error),
         };
+        if let Ok(bytes) = told {
+            line.allowance.is_told(asked, bytes);
+        }
         drop(line);
         self.changed.notify_all();
-        told
+        told.map(|_| true)
     }
 
     /// Gives back what is to spare, as nothing was written for a while.

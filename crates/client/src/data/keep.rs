@@ -281,7 +281,7 @@ impl Contents {
     /// # Errors
     /// [`ClientError`]: the next write that lacks it asks again.
     pub fn renew_room(&self) -> Result<(), ClientError> {
-        self.shared.ask_for_room(0)
+        self.shared.ask_for_room(0).map(drop)
     }
 }
 
