@@ -62,6 +62,8 @@ pub struct Welcome {
 pub struct Reclaim {
     /// The session.
     pub session: SessionId,
+    /// The term of the owner that is told: no other one takes it in.
+    pub epoch: Epoch,
     /// Its leases.
     pub leases: Vec<(Ino, Lease)>,
 }
@@ -140,7 +142,7 @@ pub enum Push {
 
 record!(Hello { volume, token, session, client, resumes });
 record!(Welcome { epoch, term_ms, begun, volume, rights });
-record!(Reclaim { session, leases });
+record!(Reclaim { session, epoch, leases });
 record!(Reclaimed { epoch, grants });
 record!(Return { session, ino, stamp, kept, open });
 choice!(Push {

@@ -209,7 +209,7 @@ impl Shared {
         let Some(events) = self.events.upgrade() else { return Ok(()) };
         let mut epoch = epoch;
         loop {
-            let reclaim = Reclaim { session: at.session, leases: events.to_reclaim(epoch) };
+            let reclaim = Reclaim { session: at.session, epoch, leases: events.to_reclaim(epoch) };
             let sent = self.ticks.now();
             match self.transport.reclaim(&reclaim, RECLAIM_PATIENCE) {
                 Ok(reclaimed) => {

@@ -128,8 +128,9 @@ impl Transport for Fake {
         Ok(())
     }
 
-    fn reclaim(&self, _: &Reclaim, _: Duration) -> Result<Reclaimed, Trouble> {
+    fn reclaim(&self, reclaim: &Reclaim, _: Duration) -> Result<Reclaimed, Trouble> {
         let mut said = self.said.lock();
+        assert_eq!(reclaim.epoch, Epoch(said.epoch), "it is said to this owner and to no other one");
         said.reclaims += 1;
         if said.reclaims == 1 {
             return Err(Trouble::Refused(Refusal::MustReclaim { epoch: Epoch(said.epoch) }));

@@ -179,8 +179,10 @@ pub enum Message {
         session: SessionId,
         epoch: Epoch,
     },
+    /// For the owner of this term alone.
     Reclaim {
         session: SessionId,
+        epoch: Epoch,
         leases: Vec<(Ino, Lease)>,
         sent: u64,
     },

@@ -116,7 +116,7 @@ pub fn all() -> Vec<Case> {
         resumes: true,
     }));
     all.push(case(Welcome { epoch: Epoch(1), term_ms: 10_000, begun: true, volume: volume(), rights }));
-    all.push(case(Reclaim { session, leases: vec![(Ino(1), Lease::Write)] }));
+    all.push(case(Reclaim { session, epoch: Epoch(4), leases: vec![(Ino(1), Lease::Write)] }));
     all.push(case(Reclaimed { epoch: Epoch(2), grants: vec![grant] }));
     all.push(case(Return { session, ino: Ino(1), stamp, kept: None, open: true }));
     all.push(case(VolumeRequest::Create(volume())));

@@ -80,9 +80,15 @@ impl Service {
 
     /// [`forebay_protocol::Kind::Reclaim`]
     pub(super) fn reclaim(&self, peer: &Arc<Peer>, body: &[u8]) -> Result<Vec<u8>, Refused> {
-        let Reclaim { session, leases } = decode(body)?;
+        let Reclaim { session, epoch: said_to, leases } = decode(body)?;
         let bound = self.session(peer, session)?;
-        let (epoch, grants) = owner_of(&self.cluster, &bound.hosted)?.reclaim(session, &leases)?;
+        let owner = owner_of(&self.cluster, &bound.hosted)?;
+        if let Some(epoch) = owner.epoch().filter(|epoch| *epoch != said_to) {
+            // What was said to a former owner is of before what that one gave and took. The session is heard of all the same.
+            owner.renew(session)?;
+            return Err(Refusal::MustReclaim { epoch }.into());
+        }
+        let (epoch, grants) = owner.reclaim(session, &leases)?;
         Ok(Reclaimed { epoch, grants }.encode())
     }
 

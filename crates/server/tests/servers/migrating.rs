@@ -88,8 +88,8 @@ impl Writer {
             let asks = if self.patient { Asks::at(at) } else { Asks::at(at).impatient() };
             let begun =
                 if self.next == 1 { asks.hello("v", self.id, None) } else { asks.resume("v", self.id) };
-            begun.ok()?;
-            let reclaim = Reclaim { session: SessionId(self.id), leases: Vec::new() };
+            let epoch = begun.ok()?.epoch;
+            let reclaim = Reclaim { session: SessionId(self.id), epoch, leases: Vec::new() };
             asks.call::<Reclaimed>(Kind::Reclaim, &reclaim).ok()?;
             Some(asks)
         })

@@ -7,6 +7,7 @@ use forebay_server::{
     MetaServer, ServerError, ServerOptions,
     registry::{Change, Registry, RegistryError, VolumeRow, VolumeState},
 };
+use forebay_types::Epoch;
 
 use crate::bed::{Asks, Bed, Not, make, until};
 
@@ -57,10 +58,16 @@ fn another_server_takes_over_when_the_owner_dies_and_nothing_is_lost_or_done_twi
     let asks = Asks::of(&other);
     until("the other one to take over", || asks.resume("v", 1).ok());
     let again = session.on(&asks);
-    let reclaim = forebay_protocol::Reclaim { session: session.id, leases: Vec::new() };
-    let reclaimed: forebay_protocol::Reclaimed =
-        asks.call(forebay_protocol::Kind::Reclaim, &reclaim).unwrap();
-    assert!(reclaimed.epoch.0 > epoch, "{reclaimed:?}");
+    let reclaim = |epoch| -> Result<forebay_protocol::Reclaimed, Not> {
+        let reclaim = forebay_protocol::Reclaim { session: session.id, epoch, leases: Vec::new() };
+        asks.call(forebay_protocol::Kind::Reclaim, &reclaim)
+    };
+    let now = match reclaim(Epoch(epoch)) {
+        Err(Not::Refused(Refusal::MustReclaim { epoch })) => epoch,
+        other => panic!("what was said to the dead one counts: {other:?}"),
+    };
+    assert!(now.0 > epoch, "{now:?}");
+    assert_eq!(reclaim(now).unwrap().epoch, now);
     assert_eq!(again.send(&request).unwrap().answer, answer, "the answer is repeated");
     assert!(again.sees("a") && again.sees("b"));
     assert!(matches!(again.make("c"), Answer::Inode(_)));

@@ -7,7 +7,7 @@ use forebay_protocol::{
     Answer, Failure, Kind, Operation, Push, Reclaim, Refusal, Return, VolumeRequest, VolumeSet,
 };
 use forebay_rpc::{connection::CallError, wire::Code};
-use forebay_types::{Compression, Ino};
+use forebay_types::{Compression, Epoch, Ino};
 
 use crate::bed::{Asks, Bed, Not, make, until};
 
@@ -181,8 +181,10 @@ fn messages_out_of_place_are_refused_and_the_connection_goes_on() {
     for kind in [Kind::Hello, Kind::Ask, Kind::Renew, Kind::Reclaim, Kind::Return, Kind::End, Kind::Volumes] {
         assert_eq!(code(kind as u16, &[255; 3]), Code::MALFORMED, "{kind:?}");
     }
-    let early: Result<forebay_protocol::Reclaimed, _> =
-        asks.call(Kind::Reclaim, &Reclaim { session: forebay_cluster::SessionId(1), leases: Vec::new() });
+    let reclaim = |session, epoch| -> Result<forebay_protocol::Reclaimed, Not> {
+        asks.call(Kind::Reclaim, &Reclaim { session, epoch: Epoch(epoch), leases: Vec::new() })
+    };
+    let early = reclaim(forebay_cluster::SessionId(1), 1);
     assert!(matches!(early, Err(Not::Refused(Refusal::Denied(why))) if why.contains("Hello")));
     let session = asks.join("v", 1);
     let foreign = forebay_protocol::Request {
@@ -190,6 +192,9 @@ fn messages_out_of_place_are_refused_and_the_connection_goes_on() {
         ..session.request(make("x"), None)
     };
     assert!(matches!(session.send(&foreign), Err(Not::Refused(Refusal::Denied(_)))));
+    assert_eq!(reclaim(session.id, 1).unwrap().epoch, Epoch(1));
+    let other = reclaim(session.id, 2);
+    assert!(matches!(other, Err(Not::Refused(Refusal::MustReclaim { epoch: Epoch(1) }))), "{other:?}");
     assert!(!asks.join("v", 1).sees("x"));
 }
 

@@ -235,7 +235,8 @@ impl Client {
         let Some(held) = self.held.as_mut().filter(|held| held.epoch() < epoch) else { return };
         self.reclaims = Some((from, epoch, context.clock));
         let leases = held.to_reclaim(epoch);
-        context.send(from, Message::Reclaim { session: self.session, leases, sent: context.clock.0 });
+        let (session, sent) = (self.session, context.clock.0);
+        context.send(from, Message::Reclaim { session, epoch, leases, sent });
     }
 
     fn reclaimed(&mut self, epoch: Epoch, given: &[Grant], sent: u64, context: &mut Context<'_>) {

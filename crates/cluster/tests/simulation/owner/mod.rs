@@ -199,7 +199,11 @@ impl Owner {
                 let effects = self.table.returned(session, ino, stamp, kept);
                 self.carry_out(effects, ownership, context);
             }
-            Message::Reclaim { session, leases, sent } => {
+            // What was said to a former owner is of before what that one gave and took.
+            Message::Reclaim { session, epoch, .. } if epoch != self.epoch => {
+                self.heard(session, context);
+            }
+            Message::Reclaim { session, leases, sent, .. } => {
                 if self.sessions.heard(session, now).is_err() {
                     context.send(client_of(session), Message::Ended { session });
                     return;
