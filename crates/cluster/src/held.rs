@@ -94,7 +94,8 @@ impl HeldLeases {
             return false;
         }
         if let Some(held) = self.held.get_mut(&ino) {
-            held.made = false;
+            // Also where its recall came before: an owner that gave it says nothing of it in an earlier answer to a reclaim.
+            (held.made, held.term) = (false, held.term.max(stamp.epoch));
         }
         match self.held.get_mut(&ino) {
             Some(held) if held.stamp >= stamp => held.stamp == stamp && held.recalled.is_none(),

@@ -71,6 +71,23 @@ fn what_a_lost_owner_recalled_before_its_making_was_committed_is_still_held() {
 }
 
 #[test]
+fn what_the_new_owner_was_told_of_is_held_although_its_recall_came_first_and_the_answer_to_the_reclaim_last()
+{
+    let of_two = Stamp { epoch: Epoch(2), number: 7 };
+    let mut leases = none();
+    leases.made(INO);
+    leases.to_reclaim(Epoch(2));
+    assert_eq!(leases.recall(INO, Some(Lease::Read), of_two), Recalled::GiveBack);
+    assert!(
+        !leases.granted(Grant { ino: INO, lease: Lease::Write, stamp: of_two }),
+        "it is being given back"
+    );
+    leases.reclaimed(Epoch(2), &[]);
+    assert_eq!(leases.lease(INO), Some(Lease::Write), "what was changed under it may not be sent yet");
+    assert_eq!(leases.returned(INO), Some((of_two, Some(Lease::Read))));
+}
+
+#[test]
 fn an_answer_that_overtakes_that_to_the_reclaim_counts() {
     let mut leases = none();
     leases.granted(grant(INO, Lease::Read, 1));
