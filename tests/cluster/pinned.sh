@@ -67,6 +67,9 @@ end_proxy a
 start_proxy a
 wait_for 60 "three members again" has_members 3
 mount_shared two
+# Until then the owner goes by what the former process said.
+heard_but_one() { [ "$(kept "$SCRATCH/two/data" members_heard)" = 2 ]; }
+wait_for 30 "the owner knows that it was started anew" heard_but_one
 wait_for 60 "it is pinned again" all_kept "$SCRATCH/two/data" 20000000
 kill -STOP "$STORE_PID"
 right two
