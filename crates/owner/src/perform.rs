@@ -91,9 +91,7 @@ impl VolumeOwner {
             Operation::Space => self.space(),
             Operation::Reserve { needs, spare } => self.reserve(session, (*needs, *spare)),
             Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
-            Operation::Share { source, from, len, .. }
-                if self.exceeds(session, (*source, *from, *len))? =>
-            {
+            Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
                 Answer::Failed(Failure::NoSpace)
             }
             Operation::Share { source, from, len, .. } if self.shares_lost((*source, *from, *len))? => {
@@ -244,14 +242,14 @@ impl VolumeOwner {
     }
 
     /// Whether there is no room for a range of a file to be there twice.
-    fn exceeds(&self, session: SessionId, (source, from, len): (Ino, u64, u64)) -> Result<bool, MetaError> {
+    fn exceeds(&self, source: Ino, from: u64, len: u64) -> Result<bool, MetaError> {
         if self.limit().is_none() {
             return Ok(false);
         }
         let shared = |piece: &Piece| matches!(piece.source, PieceSource::Extent(_));
         let pieces = self.ns.map(self.at, source, from, len)?;
         let more: u64 = pieces.iter().filter(|piece| shared(piece)).map(|piece| piece.len).sum();
-        Ok(self.is_too_much(session, more))
+        Ok(self.is_too_much(more))
     }
 
     /// Takes in what a session has put into the store. Files that it does not see are gone, as far as it is concerned.
@@ -280,7 +278,9 @@ impl VolumeOwner {
         let raw = extents_of(commit)
             .filter(|extent| lanes.contains(&extent.segment))
             .fold(raw, |sum, extent| sum.saturating_add(u64::from(extent.len)));
-        if self.is_too_much(session, raw) {
+        // Else room would be set aside that is being taken.
+        let _one_at_a_time = self.limit().map(|_| self.reserving.lock());
+        if self.has_no_room(session, raw) {
             return Ok(Answer::Failed(Failure::NoSpace));
         }
         if rights.root != Ino::ROOT {

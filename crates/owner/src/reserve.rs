@@ -28,10 +28,15 @@ impl Reserved {
         self.0.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// Sets aside what there is of it, in place of what was. Returns how much that is.
+    /// For this one.
+    pub(crate) fn own(&self, session: SessionId) -> u64 {
+        self.0.get(&session).copied().unwrap_or_default()
+    }
+
+    /// Sets aside what there is of it, in place of what was. Returns how much that is. What was set aside before and is needed still stays, whatever is free.
     fn set(&mut self, session: SessionId, (needs, spare): (u64, u64), free: u64) -> u64 {
-        let given = needs.min(free);
-        let given = given + spare.min((free - given) / SPARE_OF_FREE);
+        let given = needs.min(free.max(self.own(session)));
+        let given = given + spare.min(free.saturating_sub(given) / SPARE_OF_FREE);
         match given {
             0 => self.0.remove(&session),
             given => self.0.insert(session, given),
@@ -80,13 +85,21 @@ impl VolumeOwner {
         self.core.lock().reserved.sum()
     }
 
-    /// Whether a session has no room for so many bytes more than there are.
-    pub(crate) fn is_too_much(&self, session: SessionId, bytes: u64) -> bool {
+    /// Whether a session has no room to commit so many bytes. What was set aside for it it has, whatever is free.
+    pub(crate) fn has_no_room(&self, session: SessionId, bytes: u64) -> bool {
         let Some(limit) = self.limit() else { return false };
-        bytes > 0 && bytes > self.free_for(session, limit)
+        let own = self.core.lock().reserved.own(session);
+        bytes > own && bytes > self.free_for(session, limit)
     }
 
-    /// What is neither used nor set aside for others. Bytes that are being committed count twice for a moment and never not at all: they are used before they are spent.
+    /// Whether nobody has room for so many bytes more: they are none of those for which it was set aside.
+    pub(crate) fn is_too_much(&self, bytes: u64) -> bool {
+        let Some(limit) = self.limit() else { return false };
+        let reserved = self.reserved();
+        bytes > 0 && bytes > limit.saturating_sub(reserved).saturating_sub(self.ns.segment_totals().live)
+    }
+
+    /// What is neither used nor set aside for others. What they are committing counts twice meanwhile, and never not at all: it is used before it is spent.
     fn free_for(&self, session: SessionId, limit: u64) -> u64 {
         let others = self.core.lock().reserved.for_others(session);
         limit.saturating_sub(others).saturating_sub(self.ns.segment_totals().live)

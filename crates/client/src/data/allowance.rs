@@ -1,15 +1,14 @@
 //! Room that the owner has set aside for what is kept back here, where the volume has a limit: a write that finds none is told so, and not the `fsync` after it.
 //!
-//! What is taken in counts from the start of the mount, and a write stands at the position where it ends. Room reaches up to a position: what was kept back when it was asked for is
-//! behind it already, and what comes in meanwhile stands before its end or not, in its order. So nothing has to be counted back when something is committed or dropped;
-//! the next answer counts anew.
+//! What is taken in counts from the start of the mount, and room reaches up to a position in that: what was kept back when it was asked for is behind it already, and what comes in
+//! meanwhile comes before its end. So nothing has to be counted back when something is committed or dropped; the next answer counts anew.
 
 use std::time::{Duration, Instant};
 
 use forebay_protocol::{Answer, Failure, Operation};
 
 use super::Shared;
-use crate::ClientError;
+use crate::{ClientError, link::Patience};
 
 /// Bytes that are asked for beyond what is needed. The owner gives less where little is free.
 const SPARE: u64 = 64 << 20;
@@ -21,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(super) struct Allowance {
     /// Whether the volume has a limit.
     limited: bool,
-    /// Where the last write stands.
+    /// Bytes that were ever taken in.
     taken: u64,
     /// Up to where there is room.
     up_to: u64,
@@ -47,17 +46,17 @@ impl Allowance {
         (self.limited, self.up_to, self.term) = (limited, 0, self.term + 1);
     }
 
-    /// Takes in so many bytes. Returns where they stand, if there is no room there.
-    pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
+    /// Takes in so many bytes.
+    pub(super) fn take(&mut self, bytes: u64) {
         self.taken += bytes;
         if self.limited {
             self.used = Some(Instant::now());
         }
-        self.lacks(self.taken).then_some(self.taken)
     }
 
-    fn lacks(&self, position: u64) -> bool {
-        self.limited && position > self.up_to
+    /// Whether there is no room for so many bytes more.
+    pub(super) fn lacks(&self, bytes: u64) -> bool {
+        self.limited && self.taken + bytes > self.up_to
     }
 
     fn asks(&mut self, kept: u64) -> Asked {
@@ -65,14 +64,16 @@ impl Allowance {
         Asked { taken: self.taken, kept, term: self.term }
     }
 
-    fn is_told(&mut self, asked: Asked, bytes: Option<u64>) {
+    /// Returns whether that counts.
+    fn is_told(&mut self, asked: Asked, bytes: Option<u64>) -> bool {
         if asked.term != self.term {
-            return;
+            return false;
         }
         match bytes {
             Some(bytes) => self.up_to = (asked.taken + bytes).saturating_sub(asked.kept),
             None => self.begin(false),
         }
+        true
     }
 
     /// When what is to spare is to be given back, if nothing is kept back.
@@ -85,46 +86,73 @@ impl Allowance {
         self.due(kept).map(|due| due.saturating_duration_since(now).max(Duration::from_millis(1)))
     }
 
-    /// Whether what is to spare is to be given back now.
-    pub(super) fn is_idle(&self, kept: u64, now: Instant) -> bool {
-        self.due(kept).is_some_and(|due| due <= now)
+    /// Whether what is to spare is to be given back now. Whoever is told so gives it back: nobody is told again before the next write.
+    pub(super) fn is_idle(&mut self, kept: u64, now: Instant) -> bool {
+        let idle = self.due(kept).is_some_and(|due| due <= now);
+        self.used = self.used.filter(|_| !idle);
+        idle
     }
 }
 
 impl Shared {
-    /// Has room set aside up to where a write stands. Where there is not enough of it, what is kept back is committed first: it may take less than it seemed.
+    /// Has room set aside for so many bytes more than are kept back. Where there is not enough of it, what is kept back is committed first: it may take less than it seemed.
+    /// The caller holds no right to a file: what is kept back of others may need rights of other clients.
     ///
     /// # Errors
     /// [`ClientError`]: [`Failure::NoSpace`] where the volume is full.
-    pub(super) fn have_room_at(&self, position: u64) -> Result<(), ClientError> {
+    pub(super) fn make_room(&self, bytes: u64) -> Result<(), ClientError> {
         let patience = self.asks.patience();
-        let mut settled = false;
+        let made = self.make_room_within(bytes, &patience);
+        if made.is_err() {
+            // What there is of it is no use here, and others may do with it.
+            if let Err(error) = self.ask_for_room(0, 0, &patience) {
+                tracing::debug!(%error, "room that was set aside could not be given back");
+            }
+            self.work.notify_one();
+        }
+        made
+    }
+
+    fn make_room_within(&self, bytes: u64, patience: &Patience<'_>) -> Result<(), ClientError> {
+        let mut settled = None;
         loop {
             let mut line = self.line.lock();
-            while line.allowance.asking && line.allowance.lacks(position) {
+            while line.allowance.asking && line.allowance.lacks(bytes) {
                 if line.stop {
                     return Err(ClientError::Closed);
                 }
                 patience.wait(&self.changed, &mut line)?;
             }
-            if !line.allowance.lacks(position) {
+            if !line.allowance.lacks(bytes) {
                 return Ok(());
             }
             drop(line);
-            if !self.ask_for_room(SPARE)? || !self.line.lock().allowance.lacks(position) {
+            if !self.ask_for_room(bytes, SPARE, patience)? || !self.line.lock().allowance.lacks(bytes) {
                 // Somebody else was first to ask, or there is room.
                 continue;
             }
-            if settled {
-                return Err(ClientError::Failed(Failure::NoSpace));
+            match settled {
+                Some(Ok(())) => return Err(ClientError::Failed(Failure::NoSpace)),
+                Some(Err(why)) => return Err(why),
+                None => {}
             }
-            self.settle(self.files.all(), true, &patience)?;
-            settled = true;
+            // That some file could not be committed matters only where there is not enough room after all.
+            settled = match self.settle(self.files.all(), true, patience) {
+                Err(why @ (ClientError::Closed | ClientError::Interrupted | ClientError::TimedOut(_))) => {
+                    return Err(why);
+                }
+                settled => Some(settled),
+            };
         }
     }
 
-    /// Asks for as much as is kept back now, and for more to spare; not while somebody else does. Returns whether it has asked.
-    pub(super) fn ask_for_room(&self, spare: u64) -> Result<bool, ClientError> {
+    /// Asks for as much as is kept back now, for `bytes` more, and for some to spare; not while somebody else does. Returns whether it was told something that counts.
+    pub(super) fn ask_for_room(
+        &self,
+        bytes: u64,
+        spare: u64,
+        patience: &Patience<'_>,
+    ) -> Result<bool, ClientError> {
         let mut line = self.line.lock();
         if !line.allowance.limited || line.allowance.asking {
             return Ok(false);
@@ -132,29 +160,33 @@ impl Shared {
         let kept = line.kept;
         let asked = line.allowance.asks(kept);
         drop(line);
-        let answer = self.asks.ask(Operation::Reserve { needs: kept, spare }, None);
+        let operation = Operation::Reserve { needs: kept + bytes, spare };
+        let answer = self.asks.ask_within(self.asks.session(), operation, None, patience);
         let mut line = self.line.lock();
         line.allowance.asking = false;
         let told = match answer.map(|response| response.answer) {
-            Ok(Answer::Reserved(bytes)) => Ok(bytes),
-            // A server of an earlier release knows nothing of this: its commits say when the volume is full.
-            Err(ClientError::Unexpected(_)) => Ok(None),
+            Ok(Answer::Reserved(bytes)) => Ok(line.allowance.is_told(asked, bytes)),
             Ok(Answer::Failed(failure)) => Err(ClientError::Failed(failure)),
             Ok(other) => Err(ClientError::Unexpected(format!("{other:?} to what is to be set aside"))),
+            Err(ClientError::Unexpected(why)) => {
+                tracing::warn!(
+                    why,
+                    "the server sets no room aside: that the volume is full is said by fsync"
+                );
+                Ok(line.allowance.is_told(asked, None))
+            }
+            // The next session says whether there is a limit.
+            Err(ClientError::SessionEnded) => Ok(false),
             Err(error) => Err(error),
         };
-        if let Ok(bytes) = told {
-            line.allowance.is_told(asked, bytes);
-        }
         drop(line);
         self.changed.notify_all();
-        told.map(|_| true)
+        told
     }
 
     /// Gives back what is to spare, as nothing was written for a while.
     pub(super) fn give_room_back(&self) {
-        self.line.lock().allowance.used = None;
-        if let Err(error) = self.ask_for_room(0) {
+        if let Err(error) = self.ask_for_room(0, 0, &self.asks.patience()) {
             tracing::debug!(%error, "room that was set aside could not be given back");
         }
     }
@@ -167,37 +199,41 @@ mod tests {
     #[test]
     fn room_reaches_up_to_a_position_whatever_is_committed_meanwhile() {
         let mut allowance = Allowance::default();
-        assert_eq!(allowance.take(100), None, "no limit");
+        assert!(!allowance.lacks(1000), "no limit");
+        allowance.take(100);
         allowance.begin(true);
-        assert_eq!(allowance.take(10), Some(110));
-        // 100 were committed, 10 are kept back.
+        assert!(allowance.lacks(1));
+        // The 100 were committed, 10 are kept back.
+        allowance.take(10);
         let asked = allowance.asks(10);
-        assert_eq!(allowance.take(20), Some(130), "it came in after that was asked");
-        allowance.is_told(asked, Some(25));
-        assert!(!allowance.lacks(110) && !allowance.lacks(125));
-        assert!(allowance.lacks(130), "of the 25, 10 were for what was there");
-        // Both are committed; of what is kept back less is needed than there is.
+        allowance.take(20);
+        assert!(allowance.is_told(asked, Some(35)));
+        assert!(
+            !allowance.lacks(5) && allowance.lacks(6),
+            "of the 35, 10 were for what was there, and 20 came in"
+        );
+        // All is committed; of what is kept back less is needed than there is.
         let asked = allowance.asks(0);
         allowance.is_told(asked, Some(5));
-        assert_eq!(allowance.take(5), None);
-        assert_eq!(allowance.take(1), Some(136));
+        allowance.take(5);
+        assert!(allowance.lacks(1));
+        allowance.take(6);
         let asked = allowance.asks(6);
         allowance.is_told(asked, Some(4));
-        assert!(allowance.lacks(136) && !allowance.lacks(134), "the first ones have it");
+        assert!(allowance.lacks(0), "some of it went beyond");
     }
 
     #[test]
     fn what_was_told_in_an_earlier_term_says_nothing() {
         let mut allowance = Allowance::default();
         allowance.begin(true);
-        let position = allowance.take(10).unwrap();
-        let asked = allowance.asks(10);
+        let asked = allowance.asks(0);
         allowance.begin(true);
-        allowance.is_told(asked, Some(1000));
-        assert!(allowance.lacks(position));
-        let asked = allowance.asks(10);
-        allowance.is_told(asked, None);
-        assert!(!allowance.lacks(position), "it has no limit any more");
+        assert!(!allowance.is_told(asked, Some(1000)));
+        assert!(allowance.lacks(10));
+        let asked = allowance.asks(0);
+        assert!(allowance.is_told(asked, None));
+        assert!(!allowance.lacks(10), "it has no limit any more");
     }
 
     #[test]
@@ -210,5 +246,6 @@ mod tests {
         assert_eq!(allowance.idle_for(10, now), None, "it is kept back");
         assert!(!allowance.is_idle(0, now));
         assert!(allowance.is_idle(0, now + 2 * IDLE));
+        assert!(!allowance.is_idle(0, now + 2 * IDLE), "one gives it back");
     }
 }

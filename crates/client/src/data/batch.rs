@@ -86,6 +86,7 @@ impl Shared {
         }
         let mut line = self.line.lock();
         line.kept += added;
+        line.allowance.take(added);
         for (file, weight) in again {
             let place = file.place();
             line.dirty(place, weight, std::time::Instant::now(), true);

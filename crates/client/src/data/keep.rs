@@ -7,7 +7,10 @@ use std::{
 
 use forebay_meta::{Inode, SetAttr, SetTime, WriteAttr};
 use forebay_protocol::Failure;
-use forebay_types::{Ino, Timespec, limits::file_size_max};
+use forebay_types::{
+    Ino, Timespec,
+    limits::{INLINE_MAX, file_size_max},
+};
 use parking_lot::MutexGuard;
 
 use super::{
@@ -22,6 +25,16 @@ use crate::{ClientError, link::Patience};
 /// Pieces of an open layer that are worth a batch: each becomes an extent of the commit.
 const PIECES_MAX: usize = 8192;
 
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Took {
+    /// It is kept back.
+    All,
+    /// Nothing was: no room is set aside for it.
+    NoRoom,
+}
+
 /// A layer that somebody waits for.
 struct Awaited {
     file: Arc<File>,
@@ -32,7 +45,8 @@ struct Awaited {
 impl Contents {
     /// Keeps `data` back as what the file has at `offset`. The caller has the lease to write; `inode` is the file as known under it. Waits for room
     /// if `room` says so, never for a lease; `session` is the one in which the caller has it. Of a write that does not wait, the inode may be older: what the file has is
-    /// asked of the owner before a commit, and it has no lease to be of a session.
+    /// asked of the owner before a commit, and it has no lease to be of a session. Nothing is written where the volume has a limit and no room is set aside for it: that is for
+    /// [`Contents::make_room`], and then it is tried again.
     ///
     /// # Errors
     /// [`ClientError`]: the file would be too large, or there is no room and there will be none, since the store refuses what is kept. Nothing was written.
@@ -43,18 +57,22 @@ impl Contents {
         data: &[u8],
         attr: WriteAttr,
         (room, mut session): (Room, u64),
-    ) -> Result<(), ClientError> {
+    ) -> Result<Took, ClientError> {
         let shared = &*self.shared;
         let len = data.len() as u64;
         if len == 0 {
-            return Ok(());
+            return Ok(Took::All);
         }
         let end = offset.checked_add(len);
         if end.is_none_or(|end| end > file_size_max(shared.volume.block_size)) {
             return Err(ClientError::Failed(Failure::FileTooLarge));
         }
         let reserved = len + PIECE_COST;
-        shared.reserve(reserved, room)?;
+        // What fits its row takes nothing of the limit.
+        let limited = inode.row.size.max(end.unwrap_or(u64::MAX)) > INLINE_MAX as u64;
+        if !shared.reserve(reserved, room, limited)? {
+            return Ok(Took::NoRoom);
+        }
         if room == Room::Wait && shared.asks.session() != session {
             shared.free(reserved);
             return Err(ClientError::SessionEnded);
@@ -103,7 +121,15 @@ impl Contents {
         if room {
             shared.changed.notify_all();
         }
-        Ok(())
+        Ok(Took::All)
+    }
+
+    /// Has room set aside at the owner for so many bytes that are about to be written. The caller holds no right to any file, and looks at the file again afterwards.
+    ///
+    /// # Errors
+    /// [`ClientError`]: [`Failure::NoSpace`] where the volume is full.
+    pub fn make_room(&self, bytes: u64) -> Result<(), ClientError> {
+        self.shared.make_room(bytes + PIECE_COST)
     }
 
     /// Puts what is kept back, or was since the row was looked at, over an inode's row: size, times, mode, allocated bytes.
@@ -281,13 +307,13 @@ impl Contents {
     /// # Errors
     /// [`ClientError`]: the next write that lacks it asks again.
     pub fn renew_room(&self) -> Result<(), ClientError> {
-        self.shared.ask_for_room(0).map(drop)
+        self.shared.ask_for_room(0, 0, &self.shared.asks.patience()).map(drop)
     }
 }
 
 impl Shared {
-    /// Sets room for so many bytes aside, here and, where the volume has a limit, at the owner.
-    fn reserve(&self, len: u64, room: Room) -> Result<(), ClientError> {
+    /// Takes room for so many bytes, and waits for that here. Returns whether there is as much at the owner, if the volume's limit counts for them.
+    fn reserve(&self, len: u64, room: Room, limited: bool) -> Result<bool, ClientError> {
         let mut patience = None;
         let mut line = self.line.lock();
         while room == Room::Wait && line.kept > 0 && line.kept + len > self.options.budget {
@@ -304,14 +330,13 @@ impl Shared {
             line.squeezed -= 1;
             waited?;
         }
+        if limited && room == Room::Wait && line.allowance.lacks(len) {
+            return Ok(false);
+        }
         line.kept += len;
         line.kept_max = line.kept_max.max(line.kept);
-        let lacks = line.allowance.take(len);
-        drop(line);
-        match lacks.filter(|_| room == Room::Wait) {
-            None => Ok(()),
-            Some(position) => self.have_room_at(position).inspect_err(|_| self.free(len)),
-        }
+        line.allowance.take(len);
+        Ok(true)
     }
 
     /// Waits until what is kept back of files now is committed; has their open layers taken if `open`, and waits for those on their way alone if not.

@@ -46,6 +46,7 @@ use crate::{
     group::{GroupStore, VolumeGroup},
 };
 
+pub use keep::Took;
 pub use lanes::{Appended, MemberFailed, Members, WriteGroup};
 pub use losses::TellsLoss;
 pub use options::{ContentsOptions, Room, StoreCache};
@@ -246,17 +247,15 @@ impl Shared {
                 line = self.line.lock();
                 continue;
             }
-            if line.allowance.is_idle(line.kept, now) {
+            let kept = line.kept;
+            if line.allowance.is_idle(kept, now) {
                 drop(line);
                 self.give_room_back();
                 line = self.line.lock();
                 continue;
             }
-            let idle = [
-                line.idle_for(now, due),
-                line.allowance.idle_for(line.kept, now),
-                sweeps.then_some(SWEEP_EVERY),
-            ];
+            let idle =
+                [line.idle_for(now, due), line.allowance.idle_for(kept, now), sweeps.then_some(SWEEP_EVERY)];
             match idle.into_iter().flatten().min() {
                 Some(time) => drop(self.work.wait_for(&mut line, time)),
                 None => self.work.wait(&mut line),

@@ -7,7 +7,7 @@ use forebay_protocol::{Answer, Failure, InodeAnswer, Operation};
 use forebay_types::Ino;
 use forebay_vfs::Whence;
 
-use super::{Contents, options::Room};
+use super::{Contents, Took, options::Room};
 use crate::ClientError;
 
 /// Bytes that are copied, not shared, by one call.
@@ -121,7 +121,10 @@ impl Contents {
         let source = Inode::removed(source, of, None);
         let bytes = self.read_whole(&source, from, len.min(COPY_MAX) as u32)?;
         let target = Inode::removed(target, into, None);
-        self.write(&target, to, &bytes, attr, (Room::Wait, self.shared.asks.session()))?;
+        while self.write(&target, to, &bytes, attr, (Room::Wait, self.shared.asks.session()))? == Took::NoRoom
+        {
+            self.make_room(bytes.len() as u64)?;
+        }
         Ok((bytes.len() as u64, None))
     }
 

@@ -177,6 +177,8 @@ impl Shared {
         if resumed {
             events.heard(at.number, sent);
         }
+        // Also where it goes on: what it was to be told meanwhile is gone.
+        events.limited(welcome.volume.limit.is_some());
         {
             let mut state = self.state.lock();
             state.phase = Phase::Up;

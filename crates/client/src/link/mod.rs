@@ -73,7 +73,7 @@ pub trait Events: Send + Sync {
     /// What some files have is lost for good. Who has no files is not told anything by this.
     fn lost(&self) {}
 
-    /// The volume has a limit from now on, or none any more. Who writes nothing does nothing.
+    /// The volume has a limit from now on, or none: told with each greeting, and when it changes. Who writes nothing does nothing.
     fn limited(&self, _limited: bool) {}
 
     /// A member of a group that uses this session is to fence a segment. Who is no member is not asked.

@@ -16,7 +16,7 @@ use super::{
     jobs::Job,
 };
 use crate::{
-    data::{Room, TellsLoss},
+    data::{Room, TellsLoss, Took},
     error::ClientError,
     names::is_sealed,
 };
@@ -81,39 +81,55 @@ impl Core {
     pub(crate) fn write(&self, ino: Ino, write: &Write<'_>) -> Result<u64, VfsError> {
         match write.at {
             WriteAt::Pages(offset) => self.write_pages(ino, offset, write),
-            WriteAt::Offset(offset) => loop {
+            WriteAt::Offset(offset) => self.write_with_room(ino, write, || {
                 let (_tenure, inode, number) = self.writable(ino)?;
                 // With the right in hand: what is locked is locked in the session that has it, or was lost.
                 self.held(ino, write.by.through)?;
-                match self.keep_back(&inode, offset, write, number) {
-                    // While there was no room: in the next one it needs a lease of that.
-                    Err(ClientError::SessionEnded) => {}
-                    kept => return kept.map_err(|error| of_file(error, ino)),
-                }
-            },
-            WriteAt::End(_) => loop {
+                Ok(self.keep_back(&inode, offset, write, number))
+            }),
+            WriteAt::End(_) => self.write_with_room(ino, write, || {
                 let (_tenure, _, number) = self.writable(ino)?;
                 self.held(ino, write.by.through)?;
                 let _turn = self.append_lock(ino).lock();
                 // Others of this client may have appended since.
                 let appended = |inode: Arc<Inode>| self.keep_back(&inode, inode.row.size, write, number);
-                match self.under(ino, number).and_then(appended) {
-                    Err(ClientError::SessionEnded) => {}
-                    kept => return kept.map_err(|error| of_file(error, ino)),
-                }
-            },
+                Ok(self.under(ino, number).and_then(appended))
+            }),
         }
     }
 
+    /// Writes once there is room for it. No right is held while room is made: what is committed for that may need rights of others.
+    fn write_with_room(
+        &self,
+        ino: Ino,
+        write: &Write<'_>,
+        attempt: impl Fn() -> Result<Result<Option<u64>, ClientError>, VfsError>,
+    ) -> Result<u64, VfsError> {
+        loop {
+            match attempt()? {
+                // While there was no room: in the next one it needs a lease of that.
+                Err(ClientError::SessionEnded) => {}
+                Err(error) => return Err(of_file(error, ino)),
+                Ok(Some(offset)) => return Ok(offset),
+                Ok(None) => {
+                    let made = self.bytes.make_room(write.data.len() as u64);
+                    made.map_err(|error| of_file(error, ino))?;
+                }
+            }
+        }
+    }
+
+    /// Where it is kept back; `None` where there is no room for it.
     fn keep_back(
         &self,
         inode: &Inode,
         offset: u64,
         write: &Write<'_>,
         session: u64,
-    ) -> Result<u64, ClientError> {
+    ) -> Result<Option<u64>, ClientError> {
         self.seals.written(inode.ino, &inode.row);
-        self.bytes.write(inode, offset, write.data, write.by.attr, (Room::Wait, session)).map(|()| offset)
+        let took = self.bytes.write(inode, offset, write.data, write.by.attr, (Room::Wait, session))?;
+        Ok((took == Took::All).then_some(offset))
     }
 
     /// The session in which a file is locked through an open file, or by who asks, if it is.
@@ -131,7 +147,7 @@ impl Core {
         self.seals.written(ino, &inode.row);
         let room = (Room::Exceed, self.desk.link.number());
         let written = self.bytes.write(&inode, offset, write.data, write.by.attr, room);
-        written.map_err(|error| of_file(error, ino))?;
+        let _all_of_it: Took = written.map_err(|error| of_file(error, ino))?;
         if tenure.is_none() {
             self.jobs.put(Job::Owed(ino));
         }

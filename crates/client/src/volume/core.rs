@@ -248,6 +248,7 @@ impl Core {
             Job::LockFree(ino) => self.locks.free(&self.desk, ino),
             Job::Interrupted(unique) => self.locks.interrupted(&self.desk, unique),
             Job::Greeted => self.greeted(),
+            Job::Room => self.renew_room(),
             Job::Lost(inos) => self.leases_lost(&inos),
         }
     }
@@ -355,6 +356,10 @@ impl Core {
             }
         }
         self.locks.ask_again(&self.desk);
+    }
+
+    /// Has room set aside for what is kept back: before, there was no limit, or another owner.
+    fn renew_room(&self) {
         if let Err(error) = self.bytes.renew_room() {
             tracing::debug!(%error, "no room is set aside for what is kept back");
         }

@@ -1,7 +1,10 @@
 //! Where requests leave and recalls arrive.
 
 use std::{
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -122,17 +125,22 @@ impl Asks for Desk {
 pub(crate) struct Reception {
     pub(super) names: Arc<Names>,
     core: OnceLock<Weak<Core>>,
+    /// Whether the volume has a limit, as was told last.
+    limited: AtomicBool,
 }
 
 impl Reception {
     pub(crate) fn new(names: Arc<Names>) -> Arc<Reception> {
-        Arc::new(Reception { names, core: OnceLock::new() })
+        Arc::new(Reception { names, core: OnceLock::new(), limited: AtomicBool::new(false) })
     }
 
     /// From now on it tells the volume.
     pub(crate) fn open(&self, core: Weak<Core>) {
         // Only once for a volume.
         let _ = self.core.set(core);
+        if let Some(core) = self.core() {
+            core.bytes.limited(self.limited.load(SeqCst));
+        }
     }
 
     pub(super) fn core(&self) -> Option<Arc<Core>> {
@@ -145,9 +153,6 @@ impl Events for Reception {
         let session = Duration::from_millis(welcome.term_ms);
         let margin = Terms::default().margin.max(session / 10).min(session / 2);
         self.names.begun(number, Terms { session, margin, ..Terms::default() }, welcome.epoch, sent);
-        if let Some(core) = self.core() {
-            core.bytes.limited(welcome.volume.limit.is_some());
-        }
     }
 
     fn over(&self) {
@@ -209,8 +214,12 @@ impl Events for Reception {
     }
 
     fn limited(&self, limited: bool) {
+        self.limited.store(limited, SeqCst);
         if let Some(core) = self.core() {
             core.bytes.limited(limited);
+            if limited {
+                core.jobs.put(Job::Room);
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Job {
     Interrupted(u64),
     /// The owner answers again, perhaps in a new session.
     Greeted,
+    /// Room is to be set aside for what is kept back.
+    Room,
     /// Leases are gone, and what was known under them.
     Lost(Vec<Ino>),
 }
@@ -60,7 +62,10 @@ pub(crate) enum Unlocking {
 impl Job {
     /// Whether it may wait for as long as other clients have leases, or nobody answers.
     fn asks(&self) -> bool {
-        matches!(self, Job::Owed(_) | Job::Greeted | Job::Seal | Job::Release(..) | Job::Unlock(..))
+        matches!(
+            self,
+            Job::Owed(_) | Job::Greeted | Job::Room | Job::Seal | Job::Release(..) | Job::Unlock(..)
+        )
     }
 
     /// The inode that only one thread works for at a time.

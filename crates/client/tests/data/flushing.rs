@@ -163,7 +163,7 @@ fn a_page_of_the_kernel_may_come_with_an_old_inode() {
     client.write(ino, 0, &[1; 900]);
     client.settle(ino);
     client.forget(ino);
-    client.contents.write(&old, 100, &[2; 10], WriteAttr::default(), (Room::Exceed, 1)).unwrap();
+    let _took = client.contents.write(&old, 100, &[2; 10], WriteAttr::default(), (Room::Exceed, 1)).unwrap();
     assert_eq!(client.inode(ino).row.size, 900);
     client.settle(ino);
     let expected = [vec![1; 100], vec![2; 10], vec![1; 790]].concat();
@@ -197,7 +197,10 @@ fn a_file_of_very_many_pieces_is_committed_in_parts() {
     let row = client.inode(ino);
     let count = 70_000_u64;
     for at in 0..count {
-        client.contents.write(&row, at * 20, &[at as u8; 10], WriteAttr::default(), (Room::Wait, 1)).unwrap();
+        let _took = client
+            .contents
+            .write(&row, at * 20, &[at as u8; 10], WriteAttr::default(), (Room::Wait, 1))
+            .unwrap();
     }
     client.settle(ino);
     assert!(client.contents.stats().commits >= 2);
@@ -268,7 +271,7 @@ fn attributes_that_are_set_stay_set() {
     let client = world.client();
     let ino = world.make();
     let kill = WriteAttr { mode: Some(0o777) };
-    client.contents.write(&client.inode(ino), 0, &[1; 3000], kill, (Room::Wait, 1)).unwrap();
+    let _took = client.contents.write(&client.inode(ino), 0, &[1; 3000], kill, (Room::Wait, 1)).unwrap();
     assert_eq!(client.inode(ino).row.mode, 0o755);
     let time = Timespec { secs: 1_000_000, nanos: 5 };
     let set = SetAttr { mode: Some(0o4711), mtime: Some(SetTime::To(time)), ..SetAttr::default() };

@@ -164,7 +164,7 @@ fn contents(world: &World, session: &Arc<Session>) -> Arc<Contents> {
 }
 
 fn write(contents: &Contents, inode: &Inode, data: &[u8]) {
-    contents.write(inode, 0, data, WriteAttr::default(), (Room::Wait, 1)).unwrap();
+    let _ = contents.write(inode, 0, data, WriteAttr::default(), (Room::Wait, 1)).unwrap();
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn what_was_given_up_is_an_error_and_its_writer_goes_on() {
     assert!(read(&theirs, &reader, next.ino) == bytes(2, 50_000));
     // A part of a file that is written elsewhere is there, beside what is lost of it.
     let rest = WriteAttr::default();
-    mine.write(&part, 50_000, &bytes(4, 50_000), rest, (Room::Wait, 1)).unwrap();
+    let _took = mine.write(&part, 50_000, &bytes(4, 50_000), rest, (Room::Wait, 1)).unwrap();
     mine.settle(&[part.ino]).unwrap();
     let is_lost = |ino| ClientError::Lost(LostBytes { ino, from: 0, to: 50_000, bytes: 50_000 });
     let read_at = |ino, offset, len| {

@@ -154,13 +154,9 @@ impl Client {
     }
 
     pub fn try_write(&self, ino: Ino, offset: u64, data: &[u8], room: Room) -> Result<(), ClientError> {
-        self.contents.write(
-            &self.inode(ino),
-            offset,
-            data,
-            WriteAttr::default(),
-            (room, self.owner.session()),
-        )
+        self.contents
+            .write(&self.inode(ino), offset, data, WriteAttr::default(), (room, self.owner.session()))
+            .map(drop)
     }
 
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) {

@@ -35,6 +35,8 @@ fn a_write_that_finds_no_room_is_told_so_and_what_was_taken_in_is_committed() {
     let took = (0..20).take_while(|at| write(&other, theirs, *at).is_ok()).count();
     assert!((8..=12).contains(&took), "{took} of the 12 MiB that are left, but for what is to spare");
     finds_no_room(write(&other, theirs, took as u64));
+    // What fits a row takes nothing.
+    other.write(other.make("tiny"), 0, &[1; 100]);
     other.volume.sync_file(theirs).unwrap();
     one.volume.sync_file(ours).unwrap();
     assert_eq!((one.size(ours), other.size(theirs)), (8 * MIB, took as u64 * MIB));
@@ -101,8 +103,19 @@ fn another_owner_sets_aside_what_is_kept_back() {
     let owner = world.owner().unwrap();
     owner.set_limit(Some(20 * MIB));
     one.make("it is greeted");
-    until("the renewal", || owner.reserved() >= 12 * MIB);
+    until("the renewal", || owner.reserved() + owner.status().used >= 12 * MIB);
     finds_no_room((0..12).map(|at| write(&other, theirs, at)).find(Result::is_err).unwrap());
     one.volume.sync_file(ours).unwrap();
     assert_eq!(one.size(ours), 12 * MIB);
+}
+
+#[test]
+fn who_is_refused_leaves_what_room_there_is_to_others() {
+    let world = World::new();
+    world.owner().unwrap().set_limit(Some(MIB / 2));
+    let (one, other) = (world.client("one"), world.client("other"));
+    let (ours, theirs) = (one.make("ours"), other.make("theirs"));
+    finds_no_room(write(&one, ours, 0));
+    other.write(theirs, 0, &[5; 400 << 10]);
+    other.volume.sync_file(theirs).unwrap();
 }

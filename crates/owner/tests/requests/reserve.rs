@@ -1,5 +1,6 @@
 //! Room that is set aside for what sessions are about to commit.
 
+use forebay_meta::WriteAttr;
 use forebay_protocol::{Answer, Failure, Operation, Push, Rights};
 
 use crate::{
@@ -68,6 +69,27 @@ fn what_is_committed_is_spent_and_what_is_not_wanted_is_others() {
     assert_eq!(reserve(&one.client, 5000, 0), Some(2000));
     server.owner.end_session(other.client.session);
     assert_eq!(reserve(&one.client, 5000, 0), Some(5000), "who is gone has nothing");
+    server.stop().unwrap();
+}
+
+#[test]
+fn what_is_set_aside_stays_though_the_limit_falls_and_is_not_for_copies() {
+    let world = World::new();
+    let server = world.owner();
+    let one = Writes::new(&server, 1);
+    server.owner.set_limit(Some(1000));
+    assert_eq!(one.commit(300), Answer::Committed(vec![]));
+    assert_eq!(reserve(&one.client, 600, 0), Some(600));
+    let attr = WriteAttr::default();
+    let to = one.client.inode(make("copy")).ino;
+    let copy = Operation::Share { source: one.ino, from: 0, target: to, to: 0, len: 300, attr };
+    assert_eq!(one.client.ask(copy.clone()).answer(), Answer::Failed(Failure::NoSpace));
+    server.owner.set_limit(Some(500));
+    assert_eq!(reserve(&one.client, 600, 0), Some(600));
+    assert_eq!(one.commit(600), Answer::Committed(vec![]));
+    assert_eq!(reserve(&one.client, 600, 0), Some(0));
+    server.owner.set_limit(Some(1200));
+    assert!(one.client.ask(copy).answer().inode().is_some(), "nothing is set aside any more");
     server.stop().unwrap();
 }
 
