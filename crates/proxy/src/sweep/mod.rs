@@ -31,6 +31,8 @@ const REQUEST: u64 = 8 << 20;
 const RATE: u64 = 64 << 20;
 /// How often it is looked whether this member is in its group.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After so many passes in a row that ended because policies had changed, one goes on to its end.
+const CUT_SHORT_MAX: u32 = 2;
 /// The pause after a pass is this many times what it took, within the bounds of [`Pace`]; once, if something failed.
 const PAUSE_SHARE: u32 = 20;
 
@@ -184,6 +186,8 @@ impl Until {
 struct Passed {
     /// Whether every page of every volume came.
     whole: bool,
+    /// Whether it ended because policies have changed.
+    news: bool,
     unpinned: u64,
     no_room: u64,
     failed: u64,
@@ -200,10 +204,12 @@ struct Rounds {
     next: Option<Instant>,
     /// The last pass made room for what had none, so the one after it came at once.
     made_room: bool,
+    /// So many passes in a row ended because policies had changed.
+    cut_short: u32,
     /// A view that is not that of the last pass, and since when.
     view: Option<(ViewEpoch, Instant)>,
-    /// Volumes of which something may be here and that are not read through the group, as far as that is seen, and since when; `None` once it was dropped.
-    left: BTreeMap<VolumeNumber, Option<Instant>>,
+    /// Volumes of which something may be here and that are not read through the group, as far as that is seen, and since when, or since it was dropped.
+    left: BTreeMap<VolumeNumber, Instant>,
     said: String,
 }
 
@@ -232,7 +238,10 @@ impl Rounds {
         if self.is_due(shared, acts, &versions) {
             let began = Instant::now();
             self.mark = if self.mark == u8::MAX { 1 } else { self.mark + 1 };
-            let passed = shared.pass(acts, self.mark, &versions, until);
+            // Where policies change all the time, what stands at the end would never be seen to: then one goes on to its end, and the next one goes by what is new.
+            let heeds_news = self.cut_short < CUT_SHORT_MAX;
+            let passed = shared.pass(acts, self.mark, (&versions, heeds_news), until);
+            self.cut_short = if passed.news { self.cut_short + 1 } else { 0 };
             self.went_by = Some((versions, acts.view));
             self.next = Some(Instant::now() + self.pause(shared, passed, began.elapsed()));
         }
@@ -254,9 +263,10 @@ impl Rounds {
         self.left.retain(|volume, _| others.contains(volume));
         let mut due = BTreeSet::new();
         for volume in others {
-            let since = self.left.entry(volume).or_insert(Some(now));
-            if since.is_some_and(|since| now.duration_since(since) >= shared.pace.view_stands) {
-                *since = None;
+            let since = self.left.entry(volume).or_insert(now);
+            if now.duration_since(*since) >= shared.pace.view_stands {
+                // Somebody who was let in before may fetch more of it: it is looked at again.
+                *since = now;
                 due.insert(volume);
             }
         }

@@ -76,8 +76,9 @@ struct Pass<'a> {
     acts: &'a Acts,
     until: &'a Until,
     mark: u8,
-    /// The volumes with the versions of their policies, as they were when it began; and when that was asked last.
+    /// The volumes with the versions of their policies, as they were when it began; whether it ends where they are others; and when that was asked last.
     goes_by: &'a Versions,
+    heeds_news: bool,
     asked: Instant,
     seen: FxHashSet<(ObjectKey, u64)>,
     /// The volume that it is at, what was found of it, and of its store.
@@ -87,14 +88,21 @@ struct Pass<'a> {
 }
 
 impl Shared {
-    /// Goes through all of these volumes. What it finds is told with each question.
-    pub(super) fn pass(&self, acts: &Acts, mark: u8, goes_by: &Versions, until: &Until) -> Passed {
+    /// Goes through all of these volumes. What it finds is told with each question. Where policies have changed meanwhile it ends, if it is to heed that.
+    pub(super) fn pass(
+        &self,
+        acts: &Acts,
+        mark: u8,
+        (goes_by, heeds_news): (&Versions, bool),
+        until: &Until,
+    ) -> Passed {
         let mut pass = Pass {
             shared: self,
             acts,
             until,
             mark,
             goes_by,
+            heeds_news,
             asked: Instant::now(),
             seen: FxHashSet::default(),
             volume: "",
@@ -119,7 +127,8 @@ impl Shared {
                     passed.whole = false;
                     unknown.extend(self.number(volume));
                 }
-                Err(Left::Stopped | Left::News) => return Passed { whole: false, ..passed },
+                Err(Left::Stopped) => return Passed { whole: false, ..passed },
+                Err(Left::News) => return Passed { whole: false, news: true, ..passed },
             }
         }
         // Of what is wanted there nothing is known: its pins stay, and nobody else's for its sake.
@@ -167,7 +176,10 @@ impl Pass<'_> {
         let now = self.shared.versions(self.acts, Some(so_far));
         self.asked = Instant::now();
         // Who does not answer has no news.
-        if now.is_ok_and(|(now, _)| now != *self.goes_by) { Err(Left::News) } else { Ok(()) }
+        match now.is_ok_and(|(now, _)| now != *self.goes_by) && self.heeds_news {
+            true => Err(Left::News),
+            false => Ok(()),
+        }
     }
 
     fn go_through(&mut self) -> Result<(), Left> {
@@ -178,7 +190,7 @@ impl Pass<'_> {
             let wanted = self.shared.ask(self.acts, self.volume, Some(from), Some(report));
             let wanted = wanted.map_err(Left::Failed)?;
             let known = self.goes_by.get(self.volume).copied().flatten();
-            if known.is_some_and(|version| version != wanted.version) {
+            if known.is_some_and(|version| version != wanted.version) && self.heeds_news {
                 return Err(Left::News);
             }
             if !wanted.places.is_empty() {

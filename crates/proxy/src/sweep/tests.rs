@@ -385,6 +385,26 @@ fn a_pass_ends_where_policies_have_changed_meanwhile() {
 }
 
 #[test]
+fn where_policies_change_all_the_time_every_third_pass_goes_on_to_its_end() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..6 {
+        bed.put(number, MIB);
+    }
+    let all: Vec<_> = (0..6).map(|number| place(number, MIB, Wish::Stay)).collect();
+    bed.wants(all.clone());
+    for pinned in [2, 2, 6] {
+        let change = |office: &Office| *office.version.lock() += 1;
+        *bed.office.meanwhile.lock() = Some(Box::new(change));
+        bed.round().unwrap();
+        assert_eq!(bed.pinned(), pinned * MIB);
+    }
+    // What it did not heed the next one goes by.
+    bed.wants(all[..1].to_vec());
+    bed.round().unwrap();
+    assert_eq!(bed.pinned(), MIB);
+}
+
+#[test]
 fn a_pass_ends_where_the_proxy_stops() {
     let mut bed = Bed::new(64 * MIB);
     for number in 0..6 {
