@@ -94,7 +94,9 @@ impl Passing {
             state.table.told_again(told);
         }
         self.end(&mut state);
-        if (self.seen.passed ^ state.passed) / SHRUNK_EVERY != 0 {
+        // Counted from the last time: a change of the count may be a beginning, at which nobody looks.
+        if state.passed - state.looked >= SHRUNK_EVERY {
+            state.looked = state.passed;
             state.shrink(shared.options.most());
         }
         drop(state);

@@ -42,6 +42,8 @@ pub(super) struct State {
     makes: FxHashMap<Ino, Makes>,
     /// How often an operation that changes something was begun or ended at the owner.
     pub(super) passed: u64,
+    /// [`State::passed`] when it was last looked, for its sake, whether too much is known.
+    pub(super) looked: u64,
     /// Directories that are being made at the owner, and what else was changed there meanwhile.
     pub(super) making: u32,
     pub(super) beside: FxHashSet<Ino>,
@@ -65,6 +67,7 @@ impl State {
             learning: FxHashMap::default(),
             makes: FxHashMap::default(),
             passed: 0,
+            looked: 0,
             making: 0,
             beside: FxHashSet::default(),
             failures: FxHashMap::default(),

@@ -1,15 +1,19 @@
 //! Directories with more names than a client knows whole.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, atomic::Ordering},
 };
 
 use forebay_meta::RenameMode;
-use forebay_protocol::{Answer, Failure, Operation};
+use forebay_protocol::{Answer, Failure, Operation, Response};
 use forebay_types::{FileKind, Ino};
 
 use super::{
+    super::{
+        passing::Passing,
+        table::{Entry, Names},
+    },
     cluster::{Client, Cluster, make, rename},
     model::Dice,
 };
@@ -266,6 +270,42 @@ fn names_that_the_owner_tells_of_are_bounded() {
     }
     assert!(most < 300, "{most}");
     assert_eq!(other.names(done).len(), 500);
+}
+
+/// After how many of so many answers, with always so many operations on their way, it was looked whether too much is known.
+fn looked(client: &Client, in_flight: usize, answers: usize) -> usize {
+    let top = client.ask(Operation::Inode(Ino::ROOT)).inode().unwrap().clone();
+    let shared = &client.ahead.shared;
+    let operation = Operation::RemoveXattr(Ino(77), b"user.any".to_vec());
+    let begin = || {
+        let mut state = shared.state.lock();
+        state.make_busy(&[Ino(77)]);
+        Passing::begin(Arc::clone(shared), &mut state, (&operation, vec![Ino(77)]))
+    };
+    let mut passing: VecDeque<Passing> = (0..in_flight).map(|_| begin()).collect();
+    let mut looked = 0;
+    for _ in 0..answers {
+        let mut names = Names::default();
+        for number in 0..200_u64 {
+            names.insert(number.to_string().into(), Entry { ino: Ino(1000), kind: FileKind::Regular });
+        }
+        shared.state.lock().table.delegate(&top, names);
+        let response = Response { answer: Answer::Failed(Failure::Stale), grants: Vec::new() };
+        passing.pop_front().unwrap().done(&operation, &response);
+        looked += usize::from(shared.state.lock().table.len() < 200);
+        passing.push_back(begin());
+    }
+    looked
+}
+
+#[test]
+fn it_is_looked_at_every_32nd_change_whether_too_much_is_known_however_many_are_on_their_way() {
+    let cluster = Cluster::new();
+    let client = cluster.forgetful_client(1, 100, 100_000);
+    for in_flight in [1, 2, 3, 200] {
+        let looked = looked(&client, in_flight, 640);
+        assert!((19..=22).contains(&looked), "{in_flight}: {looked}");
+    }
 }
 
 #[test]
