@@ -35,6 +35,7 @@ impl Table {
         needed: impl Fn(Ino) -> bool,
     ) -> Vec<Ino> {
         let (quarter, len) = (most.known / 4, self.len());
+        self.left = self.left.min(len);
         if len > most.known + beside && len > self.left + quarter {
             let goal = most.known - quarter + beside;
             let since = self.used_by_the_last(most.known * 3 / 8);
@@ -121,5 +122,49 @@ impl Table {
     /// Whether of an entry more is to be known than a hash of its name.
     pub(in crate::ahead) fn knows(&self, ino: Ino) -> bool {
         self.nodes.contains_key(&ino) || self.is_delegated(ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Entry, *};
+
+    const MOST: Most = Most { known: 100, hashed: 1000 };
+    const DIRECTORY: Ino = Ino(1);
+
+    fn name(table: &mut Table, count: u64, kind: FileKind, ino: impl Fn(u64) -> Ino) {
+        let names = table.names.entry(DIRECTORY).or_default();
+        (0..count).for_each(|at| names.insert(at.to_string().into(), Entry { ino: ino(at), kind }));
+    }
+
+    /// One that knows more than it may, and has found nothing to forget.
+    fn in_vain() -> Table {
+        let mut table = Table::new(4 << 20);
+        name(&mut table, 400, FileKind::Directory, |at| Ino(100 + at));
+        table.shrink(MOST, 0, |_| true);
+        assert_eq!(table.len(), 400);
+        table
+    }
+
+    /// A little more than is known at most.
+    fn is_bounded(mut table: Table) {
+        name(&mut table, 120, FileKind::Regular, |at| Ino(1000 + at));
+        table.shrink(MOST, 0, |_| false);
+        assert!(table.len() <= MOST.known, "{}", table.len());
+    }
+
+    #[test]
+    fn a_table_that_was_emptied_is_bounded_as_a_new_one() {
+        let mut table = in_vain();
+        table.clear();
+        is_bounded(table);
+    }
+
+    #[test]
+    fn a_try_in_vain_raises_the_bound_no_longer_than_so_much_is_known() {
+        let mut table = in_vain();
+        table.forget(DIRECTORY);
+        table.shrink(MOST, 0, |_| true);
+        is_bounded(table);
     }
 }

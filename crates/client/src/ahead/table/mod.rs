@@ -69,7 +69,7 @@ pub(super) struct Table {
     hashing: Hashing,
     /// Operations that were carried out.
     used: u64,
-    /// How many inodes and names were left when too many were known and no fewer could be; 0 where enough were forgotten.
+    /// How many inodes and names were left when too many were known and no fewer could be, or how few were seen since; 0 where enough were forgotten.
     left: usize,
     block_size: u32,
 }
@@ -110,6 +110,7 @@ impl Table {
         self.names.clear();
         self.inherits.clear();
         self.nodes.clear();
+        self.left = 0;
     }
 
     /// Nothing more is answered about this inode, nor about names in it.
