@@ -39,14 +39,14 @@ impl Table {
         if len > most.known + beside && len > self.left + quarter {
             let goal = most.known - quarter + beside;
             let since = self.used_by_the_last(most.known * 3 / 8);
-            let linked = self.forget_files(most.known - quarter, &needed);
+            self.forget_files(most.known - quarter, &needed);
             let old = |table: &Table| {
                 let names = table.names.iter().filter(|(ino, names)| names.used < since && !needed(**ino));
                 names.map(|(ino, names)| (names.used, *ino)).collect()
             };
             self.forget_directories(old(self), |table| table.len() <= goal);
             if self.len() > goal {
-                self.hash_names(&|ino| needed(ino) && !linked.contains(&ino));
+                self.hash_names(&needed);
             }
             self.left = Some(self.len()).filter(|len| *len > goal).unwrap_or(0);
         }
@@ -62,8 +62,8 @@ impl Table {
     }
 
     /// Forgets files, but for those that were used last and have no more than so many names together, themselves included, and those that are needed. Not so one with several names, as they may be
-    /// very many: what concerns it waits for all that was done here then, as of a name that is not known. Returns those.
-    fn forget_files(&mut self, many: usize, needed: &impl Fn(Ino) -> bool) -> FxHashSet<Ino> {
+    /// very many: what concerns it waits for all that was done here then, as of a name that is not known.
+    fn forget_files(&mut self, many: usize, needed: &impl Fn(Ino) -> bool) {
         let with_names = |node: &Node| 1 + node.row.nlink as usize;
         let mut used: Vec<_> = self.nodes.values().map(|node| (node.used, with_names(node))).collect();
         used.sort_unstable_by(|one, other| other.cmp(one));
@@ -73,16 +73,11 @@ impl Table {
             sum > many
         };
         let before = used.iter().find(is_too_much).map(|(used, _)| *used);
-        let (delegated, mut linked) = (&self.names, FxHashSet::default());
+        let delegated = &self.names;
         self.nodes.retain(|ino, node| {
             let goes = before.is_some_and(|before| node.used <= before) && !delegated.contains_key(ino);
-            let is_linked = node.row.nlink > 1;
-            if goes && is_linked {
-                linked.insert(*ino);
-            }
-            !goes || !is_linked && needed(*ino)
+            !goes || node.row.nlink <= 1 && needed(*ino)
         });
-        linked
     }
 
     /// When the last ones of all inodes were used, so many.
@@ -106,15 +101,15 @@ impl Table {
         }
     }
 
-    /// Keeps of names no more than their hashes, but for those of inodes that are known or needed, and of directories that are delegated. With them goes nothing that could be
-    /// answered: of an inode that is not known here the owner tells.
+    /// Keeps of names no more than their hashes, but for those of inodes that are known, and of directories that are delegated or needed. With them goes nothing that could be
+    /// answered: of an inode that is not known here the owner tells. A file is not enough to be needed: it may have very many names, a directory has one.
     fn hash_names(&mut self, needed: &impl Fn(Ino) -> bool) {
         let delegated: FxHashSet<Ino> = self.names.keys().copied().collect();
         for names in self.names.values_mut() {
             let (nodes, hashing) = (&self.nodes, &self.hashing);
             names.hash(hashing, |entry| {
-                let directory = entry.kind == FileKind::Directory && delegated.contains(&entry.ino);
-                directory || nodes.contains_key(&entry.ino) || needed(entry.ino)
+                let kept = |ino| delegated.contains(&ino) || needed(ino);
+                nodes.contains_key(&entry.ino) || entry.kind == FileKind::Directory && kept(entry.ino)
             });
         }
     }
@@ -166,5 +161,17 @@ mod tests {
         table.forget(DIRECTORY);
         table.shrink(MOST, 0, |_| true);
         is_bounded(table);
+    }
+
+    #[test]
+    fn names_of_a_file_that_is_not_known_are_bounded_whatever_waits_for_it() {
+        let mut table = Table::new(4 << 20);
+        let (file, directory) = (Ino(7), Ino(8));
+        name(&mut table, 400, FileKind::Regular, |_| file);
+        let names = table.names.entry(DIRECTORY).or_default();
+        names.insert(b"directory".to_vec(), Entry { ino: directory, kind: FileKind::Directory });
+        table.shrink(MOST, 0, |ino| ino == file || ino == directory);
+        assert_eq!(table.len(), 1, "a directory has one name");
+        assert!(table.entry(DIRECTORY, b"directory").is_some());
     }
 }
