@@ -15,7 +15,7 @@ use forebay_format::{
     shared_row::{SessionRow, TEXT_MAX},
 };
 use forebay_meta::Namespace;
-use forebay_protocol::{Answer, Message, Operation, Push, Refusal, Request, Response, Rights};
+use forebay_protocol::{Answer, Message, Operation, Push, Refusal, Request, Response, Return, Rights};
 use forebay_types::{Epoch, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -220,17 +220,25 @@ impl VolumeOwner {
     ///
     /// [`Operation::Release`]: forebay_protocol::Operation::Release
     pub fn returned(&self, session: SessionId, ino: Ino, stamp: Stamp, kept: Option<Lease>, open: bool) {
+        self.all_returned(&[Return { session, ino, stamp, kept, open }]);
+    }
+
+    /// The same of many leases.
+    pub fn all_returned(&self, leases: &[Return]) {
         let mut core = self.core.lock();
-        if hear(&mut core, session, self.ticks.now()).is_err() {
-            return;
-        }
-        // Before anybody can take the last name away. Who has no lease has not seen the inode lately, and perhaps never.
-        if open && core.table.lease(session, ino).is_some() {
-            core.opened(session, self.at, ino);
-        }
-        let effects = core.table.returned(session, ino, stamp, kept);
-        if !core.table.is_recalled(session, ino) {
-            core.recalled.remove(&(session, ino));
+        let mut effects = Vec::new();
+        for Return { session, ino, stamp, kept, open } in leases.iter().copied() {
+            if hear(&mut core, session, self.ticks.now()).is_err() {
+                continue;
+            }
+            // Before anybody can take the last name away. Who has no lease has not seen the inode lately, and perhaps never.
+            if open && core.table.lease(session, ino).is_some() {
+                core.opened(session, self.at, ino);
+            }
+            effects.extend(core.table.returned(session, ino, stamp, kept));
+            if !core.table.is_recalled(session, ino) {
+                core.recalled.remove(&(session, ino));
+            }
         }
         core.put_leases(self.at);
         drop(core);

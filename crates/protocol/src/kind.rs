@@ -18,6 +18,8 @@ pub enum Kind {
     End = 6,
     /// [`crate::Push`], from server to client, answered by nothing.
     Push = 7,
+    /// A list of [`crate::Return`] of one session, [`crate::RETURNS_MAX`] at most, answered by nothing.
+    Returns = 8,
     /// [`crate::VolumeRequest`], answered by a list of [`crate::VolumeInfo`].
     Volumes = 16,
     /// [`crate::TokenRequest`], answered by a list of [`crate::TokenInfo`] and a text: the secret of a token just made.
@@ -72,7 +74,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 32] = [
+    pub const ALL: [Kind; 33] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -80,6 +82,7 @@ impl Kind {
         Kind::Return,
         Kind::End,
         Kind::Push,
+        Kind::Returns,
         Kind::Volumes,
         Kind::Tokens,
         Kind::Status,

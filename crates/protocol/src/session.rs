@@ -9,7 +9,7 @@ use forebay_types::{Epoch, Ino, SegmentId};
 use crate::{
     admin::VolumeInfo,
     refusal::Rights,
-    word::{choice, record},
+    word::{choice, lists, record},
 };
 
 /// The first message of a connection that uses a volume. Begins the session, or goes on with it on this connection.
@@ -76,6 +76,9 @@ pub struct Reclaimed {
     /// All of its leases.
     pub grants: Vec<Grant>,
 }
+
+/// How many leases are returned by one message at most.
+pub const RETURNS_MAX: usize = 1024;
 
 /// A lease is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +148,7 @@ record!(Welcome { epoch, term_ms, begun, volume, rights });
 record!(Reclaim { session, epoch, leases });
 record!(Reclaimed { epoch, grants });
 record!(Return { session, ino, stamp, kept, open });
+lists!(Return);
 choice!(Push {
     1 => Recall { ino, keep, stamp },
     2 => LockFree { ino },

@@ -5,11 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use forebay_protocol::Kind;
 
 /// Counters of one server since it started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     /// Requests that came, by kind.
     requests: [AtomicU64; Kind::ALL.len()],
     refused: AtomicU64,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { requests: std::array::from_fn(|_| AtomicU64::new(0)), refused: AtomicU64::new(0) }
+    }
 }
 
 impl Counts {

@@ -169,6 +169,12 @@ impl Ahead {
         self.shared.settle_all(patience)
     }
 
+    /// Whether anything that concerns an inode is still to be told to the owner.
+    #[must_use]
+    pub fn has_to_tell(&self, ino: Ino) -> bool {
+        self.shared.state.lock().queue.concerns(ino)
+    }
+
     /// The lease on an inode counts no more: nothing is answered by it, and what was done under it is at the owner when this returns. It may be returned then.
     pub fn recalled(&self, ino: Ino) {
         self.shared.recalled(ino);

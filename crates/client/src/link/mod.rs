@@ -23,7 +23,7 @@ use std::{
 
 use forebay_cluster::{Grant, Lease, Moment, SessionId, Stamp, Terms};
 use forebay_group::MemberId;
-use forebay_protocol::{Push, Refusal, Return, Rights, VolumeInfo, Welcome};
+use forebay_protocol::{Push, RETURNS_MAX, Refusal, Return, Rights, VolumeInfo, Welcome};
 use forebay_types::{Epoch, Ino, SegmentId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -226,20 +226,32 @@ impl Link {
         Patience::new(self.shared.config.timeout, None).of_served()
     }
 
-    /// Returns a lease, once the owner is there: one that is recalled while a session is greeted or reclaims would else be waited for until it ends. What belongs to an
-    /// earlier owner's term is passed over by the next one.
-    pub fn give_back(&self, ino: Ino, stamp: Stamp, kept: Option<Lease>, open: bool) {
+    /// Returns leases, each with its grant, what is kept, and whether the inode is open, once the owner is there: one that is recalled while a session is greeted or reclaims would
+    /// else be waited for until it ends. What belongs to an earlier owner's term is passed over by the next one.
+    pub fn give_back(&self, leases: &[(Ino, Stamp, Option<Lease>, bool)]) {
+        leases.chunks(RETURNS_MAX).for_each(|some| self.give_some_back(some));
+    }
+
+    fn give_some_back(&self, leases: &[(Ino, Stamp, Option<Lease>, bool)]) {
         let number = self.number();
         // Until the session changes or is closed.
         while let Ok(at) = self.shared.enter(&Patience::FOREVER) {
             if at.number != number {
                 return;
             }
-            let returned = Return { session: at.session, ino, stamp, kept, open };
+            let session = at.session;
+            let returned = leases.iter().map(|(ino, stamp, kept, open)| Return {
+                session,
+                ino: *ino,
+                stamp: *stamp,
+                kept: *kept,
+                open: *open,
+            });
+            let returned: Vec<Return> = returned.collect();
             match self.shared.transport.give_back(&returned, RETURN_PATIENCE) {
                 Ok(()) => return,
                 Err(trouble) => {
-                    tracing::debug!(?trouble, %ino, "a returned lease did not arrive");
+                    tracing::debug!(?trouble, leases = leases.len(), "returned leases did not arrive");
                     self.shared.trouble(at.round, &trouble);
                     std::thread::sleep(RETURN_AGAIN);
                 }

@@ -138,7 +138,7 @@ impl Transport for Fake {
         Ok(Reclaimed { epoch: Epoch(said.epoch), grants: Vec::new() })
     }
 
-    fn give_back(&self, _: &Return, _: Duration) -> Result<(), Trouble> {
+    fn give_back(&self, _: &[Return], _: Duration) -> Result<(), Trouble> {
         Ok(())
     }
 

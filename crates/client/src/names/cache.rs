@@ -30,6 +30,7 @@ pub(crate) struct Node {
     pub(crate) xattr_names: Option<Arc<Vec<Vec<u8>>>>,
     pub(crate) target: Option<Arc<[u8]>>,
     used: bool,
+    /// It is being given up.
     leaves: bool,
 }
 
@@ -92,19 +93,20 @@ impl Cache {
         std::mem::take(&mut self.nodes).into_keys().collect()
     }
 
-    /// What is too much: inodes that were not asked for since this was last called, or any where that is not enough. They are still there, and their leases too. What is known of
+    /// What is too much: inodes that were not asked for since this was last called, or any where that is not enough. They are still there, and their leases too, and are not named again, unless
+    /// they [stay](Cache::stay). What is known of
     /// the names of a directory that has very many is dropped first, and its lease stays: by that whoever makes files in it works ahead of the owner.
     pub(crate) fn too_much(&mut self) -> Vec<Ino> {
         if self.since < self.max / 8 + 1 {
             return Vec::new();
         }
         self.since = 0;
-        let mut weight: usize = self.nodes.values().map(Node::weight).sum();
+        let mut weight: usize = self.nodes.values().filter(|node| !node.leaves).map(Node::weight).sum();
         let mut leave = Vec::new();
         if weight <= self.max {
             return leave;
         }
-        for node in self.nodes.values_mut().filter(|node| node.listed() > self.max / 8) {
+        for node in self.nodes.values_mut().filter(|node| !node.leaves && node.listed() > self.max / 8) {
             weight -= node.listed();
             (node.names, node.pages) = (FxHashMap::default(), BTreeMap::new());
         }
@@ -118,10 +120,20 @@ impl Cache {
                 }
             }
         }
-        for node in self.nodes.values_mut() {
-            (node.used, node.leaves) = (false, false);
-        }
+        self.nodes.values_mut().for_each(|node| node.used = false);
         leave
+    }
+
+    /// Says that an inode is given up of which nothing is known.
+    pub(crate) fn leaves(&mut self, ino: Ino) {
+        self.nodes.entry(ino).or_default().leaves = true;
+    }
+
+    /// One that was too much is not given up after all.
+    pub(crate) fn stay(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.leaves = false;
+        }
     }
 
     #[cfg(test)]
@@ -178,5 +190,24 @@ mod tests {
         }
         assert!(cache.len() <= 64);
         assert!(cache.too_much().is_empty());
+    }
+
+    #[test]
+    fn what_is_given_up_is_named_once_unless_it_stays() {
+        let mut cache = Cache::new(64);
+        let fill =
+            |cache: &mut Cache, from: u64| (0..80).for_each(|at| cache.node(Ino(from + at)).used = false);
+        fill(&mut cache, 100);
+        let first = cache.too_much();
+        assert!(!first.is_empty());
+        let stays = first[0];
+        cache.stay(stays);
+        fill(&mut cache, 1000);
+        let second = cache.too_much();
+        assert!(second.contains(&stays));
+        assert!(first[1..].iter().all(|ino| !second.contains(ino)), "it is on its way");
+        cache.leaves(Ino(5000));
+        fill(&mut cache, 2000);
+        assert!(!cache.too_much().contains(&Ino(5000)));
     }
 }

@@ -253,13 +253,24 @@ impl Names {
         recalled
     }
 
-    /// Begins to give up leases of which too much is known: returns inodes and stamps, to be dealt with like recalls.
+    /// Begins to give up leases of which too much is known, and those of inodes of which nothing is known: returns inodes and stamps, to be dealt with like recalls, once each, unless
+    /// they [stay](Names::stay).
     pub(crate) fn too_much(&self) -> Vec<(Ino, Stamp)> {
         let mut state = self.state.lock();
-        let leave = state.cache.too_much();
+        let mut leave = state.cache.too_much();
+        if leave.is_empty() {
+            return Vec::new();
+        }
+        let State { held, cache, .. } = &mut *state;
+        let held = held.iter().flat_map(HeldLeases::all);
+        let unknown: Vec<Ino> = held.filter(|ino| *ino != Ino::ROOT && cache.peek(*ino).is_none()).collect();
+        unknown.iter().for_each(|ino| cache.leaves(*ino));
+        leave.extend(unknown);
         let mut given_up = Vec::new();
         for ino in leave {
-            if state.tenures.contains_key(&ino) || state.wanted.contains_key(&ino) {
+            let in_use = state.tenures.contains_key(&ino) || state.wanted.contains_key(&ino);
+            if in_use || state.changes.is_busy(ino) {
+                state.cache.stay(ino);
                 continue;
             }
             match state.held.as_ref().and_then(|held| held.stamp(ino)) {
@@ -268,6 +279,12 @@ impl Names {
             }
         }
         given_up
+    }
+
+    /// These are not given up after all.
+    pub(crate) fn stay(&self, inos: impl Iterator<Item = Ino>) {
+        let mut state = self.state.lock();
+        inos.for_each(|ino| state.cache.stay(ino));
     }
 
     /// Waits until nobody writes under the lease any more. Whoever does waits for no lease.
@@ -302,10 +319,10 @@ impl Names {
         self.state.lock().cache.peek(ino)?.is_directory
     }
 
-    /// Waits until `done` is set ([`Names::stir`]), or a request under way names the inode.
-    pub(crate) fn wait_unless_asked(&self, ino: Ino, done: &AtomicBool) {
+    /// Waits until `done` is set ([`Names::stir`]), or a request under way names one of the inodes.
+    pub(crate) fn wait_unless_asked(&self, inos: &[Ino], done: &AtomicBool) {
         let mut state = self.state.lock();
-        while !done.load(Ordering::SeqCst) && !state.asked.contains_key(&ino) {
+        while !done.load(Ordering::SeqCst) && !inos.iter().any(|ino| state.asked.contains_key(ino)) {
             self.changed.wait(&mut state);
         }
     }

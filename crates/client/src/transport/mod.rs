@@ -64,11 +64,11 @@ pub trait Transport: Send + Sync {
     /// [`Trouble`].
     fn reclaim(&self, reclaim: &Reclaim, patience: Duration) -> Result<Reclaimed, Trouble>;
 
-    /// Returns a lease.
+    /// Returns leases of one session, [`forebay_protocol::RETURNS_MAX`] at most.
     ///
     /// # Errors
     /// [`Trouble`].
-    fn give_back(&self, returned: &Return, patience: Duration) -> Result<(), Trouble>;
+    fn give_back(&self, returned: &[Return], patience: Duration) -> Result<(), Trouble>;
 
     /// Ends the session.
     ///

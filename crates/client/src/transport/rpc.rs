@@ -245,8 +245,12 @@ impl Transport for RpcTransport {
         decoded(&self.call(Kind::Reclaim, reclaim.encode(), 8 << 20, patience)?)
     }
 
-    fn give_back(&self, returned: &Return, patience: Duration) -> Result<(), Trouble> {
-        self.call(Kind::Return, returned.encode(), 1 << 10, patience).map(drop)
+    fn give_back(&self, returned: &[Return], patience: Duration) -> Result<(), Trouble> {
+        let (kind, body) = match returned {
+            [one] => (Kind::Return, one.encode()),
+            several => (Kind::Returns, several.to_vec().encode()),
+        };
+        self.call(kind, body, 1 << 10, patience).map(drop)
     }
 
     fn end(&self, session: SessionId, patience: Duration) -> Result<(), Trouble> {

@@ -156,6 +156,7 @@ impl World {
             loses: AtomicU32::new(0),
             asked: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            returns: AtomicU64::new(0),
             delay_us: AtomicU64::new(0),
             slow: Mutex::new(None),
             slow_ones: AtomicU64::new(0),
@@ -195,6 +196,8 @@ pub struct Wire {
     /// Requests that were sent, and those that told of contents.
     pub asked: AtomicU64,
     pub commits: AtomicU64,
+    /// Messages that returned leases.
+    pub returns: AtomicU64,
     /// How long each of them is under way, in microseconds.
     pub delay_us: AtomicU64,
     /// Which operations are under way for how much longer.
@@ -355,9 +358,9 @@ impl Transport for Wire {
         Ok(Reclaimed { epoch, grants })
     }
 
-    fn give_back(&self, returned: &Return, _: Duration) -> Result<(), Trouble> {
-        let Return { session, ino, stamp, kept, open } = *returned;
-        self.greeted()?.returned(session, ino, stamp, kept, open);
+    fn give_back(&self, returned: &[Return], _: Duration) -> Result<(), Trouble> {
+        self.returns.fetch_add(1, SeqCst);
+        self.greeted()?.all_returned(returned);
         Ok(())
     }
 

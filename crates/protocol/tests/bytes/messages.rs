@@ -118,7 +118,9 @@ pub fn all() -> Vec<Case> {
     all.push(case(Welcome { epoch: Epoch(1), term_ms: 10_000, begun: true, volume: volume(), rights }));
     all.push(case(Reclaim { session, epoch: Epoch(4), leases: vec![(Ino(1), Lease::Write)] }));
     all.push(case(Reclaimed { epoch: Epoch(2), grants: vec![grant] }));
-    all.push(case(Return { session, ino: Ino(1), stamp, kept: None, open: true }));
+    let returned = Return { session, ino: Ino(1), stamp, kept: None, open: true };
+    all.push(case(returned));
+    all.push(case(vec![returned, Return { kept: Some(Lease::Read), ..returned }]));
     all.push(case(VolumeRequest::Create(volume())));
     all.push(case(VolumeRequest::List));
     all.push(case(VolumeRequest::Show("v".to_owned())));

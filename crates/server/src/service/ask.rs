@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_cluster::SessionId;
 use forebay_owner::VolumeOwner;
-use forebay_protocol::{Message, Reclaim, Reclaimed, Refusal, Request, Return};
+use forebay_protocol::{Message, RETURNS_MAX, Reclaim, Reclaimed, Refusal, Request, Return};
 use forebay_rpc::{
     Peer,
     wire::{Code, Refusal as WireRefusal},
@@ -92,11 +92,15 @@ impl Service {
         Ok(Reclaimed { epoch, grants }.encode())
     }
 
-    /// [`forebay_protocol::Kind::Return`]
-    pub(super) fn returned(&self, peer: &Arc<Peer>, body: &[u8]) -> Result<Vec<u8>, Refused> {
-        let Return { session, ino, stamp, kept, open } = decode(body)?;
-        let bound = self.session(peer, session)?;
-        owner_of(&self.cluster, &bound.hosted)?.returned(session, ino, stamp, kept, open);
+    /// [`forebay_protocol::Kind::Return`] and [`forebay_protocol::Kind::Returns`]
+    pub(super) fn returned(&self, peer: &Arc<Peer>, leases: &[Return]) -> Result<Vec<u8>, Refused> {
+        let Some(Return { session, .. }) = leases.first() else { return Ok(Vec::new()) };
+        if leases.len() > RETURNS_MAX || leases.iter().any(|lease| lease.session != *session) {
+            let why = format!("{} leases, or of several sessions", leases.len());
+            return Err(WireRefusal::new(Code::MALFORMED, why).into());
+        }
+        let bound = self.session(peer, *session)?;
+        owner_of(&self.cluster, &bound.hosted)?.all_returned(leases);
         Ok(Vec::new())
     }
 

@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use forebay_cluster::SessionId;
-use forebay_protocol::{Kind, Message, Refusal};
+use forebay_protocol::{Kind, Message, Refusal, Return};
 use forebay_rpc::{
     Handler, Handling, Peer,
     connection::{Reply, Request},
@@ -100,7 +100,8 @@ impl Service {
     fn work(&self, kind: Kind, peer: &Arc<Peer>, body: &[u8]) -> Result<Vec<u8>, Refused> {
         match kind {
             Kind::Reclaim => self.reclaim(peer, body),
-            Kind::Return => self.returned(peer, body),
+            Kind::Return => self.returned(peer, &[decode(body)?]),
+            Kind::Returns => self.returned(peer, &decode::<Vec<Return>>(body)?),
             Kind::End => self.end(peer, body),
             Kind::Volumes => admin::volumes(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::Tokens => admin::tokens(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),

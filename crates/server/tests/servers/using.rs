@@ -2,9 +2,9 @@
 
 use std::sync::mpsc;
 
-use forebay_cluster::Lease;
+use forebay_cluster::{Lease, SessionId};
 use forebay_protocol::{
-    Answer, Failure, Kind, Operation, Push, Reclaim, Refusal, Return, VolumeRequest, VolumeSet,
+    Answer, Failure, Kind, Operation, Push, RETURNS_MAX, Reclaim, Refusal, Return, VolumeRequest, VolumeSet,
 };
 use forebay_rpc::{connection::CallError, wire::Code};
 use forebay_types::{Compression, Epoch, Ino};
@@ -107,7 +107,14 @@ fn requests_are_answered_and_recalls_reach_the_session() {
         assert_eq!((ino, stamp), (Ino::ROOT, held.grants[0].stamp));
         assert!(ends.try_recv().is_err(), "it waits for the lease");
         let returned = Return { session: first.id, ino, stamp, kept: None, open: false };
-        one.raw(Kind::Return as u16, forebay_protocol::Message::encode(&returned)).unwrap();
+        let returns = |leases: &[Return]| {
+            one.raw(Kind::Returns as u16, forebay_protocol::Message::encode(&leases.to_vec()))
+        };
+        // All or none: another's session may not be spoken for among one's own.
+        returns(&[returned, Return { session: SessionId(77), ..returned }]).unwrap_err();
+        returns(&vec![returned; RETURNS_MAX + 1]).unwrap_err();
+        assert!(ends.try_recv().is_err(), "nothing was returned");
+        returns(&[Return { ino: Ino(4097), ..returned }, returned]).unwrap();
         assert!(matches!(ends.recv().unwrap(), Answer::Inode(_)));
     });
     assert!(two.told().is_empty());
