@@ -30,7 +30,13 @@ impl Namespace {
     ) -> Result<(), MetaError> {
         let of_inode = |ino: Ino| [Item::Inode(ino), Item::Directory(ino), Item::Inline(ino)];
         let missing = |ino: &Ino| !self.inodes.contains_key(&(at, *ino));
-        let mut items: Vec<Item> = inodes.iter().copied().filter(missing).flat_map(of_inode).collect();
+        // The directory of a thousand names is asked for with each of them.
+        let once = |mut inos: Vec<Ino>| {
+            inos.sort_unstable();
+            inos.dedup();
+            inos.into_iter().filter(missing)
+        };
+        let mut items: Vec<Item> = once(inodes.to_vec()).flat_map(of_inode).collect();
         let mut next: Vec<Ino> = Vec::new();
         let first_name = items.len();
         for (parent, name) in names {
@@ -43,7 +49,7 @@ impl Namespace {
         let found = self.read_items_ahead(at, &items)?;
         let dentries = found.iter().skip(first_name).flatten();
         next.extend(dentries.filter_map(|value| Some(DentryRow::decode(value).ok()?.ino)));
-        let items: Vec<Item> = next.into_iter().filter(missing).flat_map(of_inode).collect();
+        let items: Vec<Item> = once(next).flat_map(of_inode).collect();
         self.read_items_ahead(at, &items)?;
         Ok(())
     }

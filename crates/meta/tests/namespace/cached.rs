@@ -204,3 +204,13 @@ fn a_map_in_parts_reads_no_more_rows_than_a_part_has() {
         assert_eq!(parts, all.to_vec());
     }
 }
+
+#[test]
+fn what_is_asked_for_many_times_is_read_ahead_once() {
+    let world = stored(1);
+    let ino = world.ns.lookup(V, ROOT, b"00000").unwrap().ino;
+    world.ns.empty_caches();
+    world.ns.read_ahead(V, &[ROOT, ino].repeat(1000), &[]).unwrap();
+    let rows = world.engine.together.load(Ordering::Relaxed);
+    assert_eq!(rows, 6, "three rows of each may be there");
+}

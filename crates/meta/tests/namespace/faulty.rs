@@ -24,11 +24,18 @@ pub struct FaultyEngine {
     pub next: Mutex<Option<Fault>>,
     /// Gets and scans so far.
     pub reads: AtomicU64,
+    /// Rows that were asked for many at a time.
+    pub together: AtomicU64,
 }
 
 impl FaultyEngine {
     pub fn over(inner: Arc<dyn Engine>) -> Arc<FaultyEngine> {
-        Arc::new(FaultyEngine { inner, next: Mutex::new(None), reads: AtomicU64::new(0) })
+        Arc::new(FaultyEngine {
+            inner,
+            next: Mutex::new(None),
+            reads: AtomicU64::new(0),
+            together: AtomicU64::new(0),
+        })
     }
 }
 
@@ -40,6 +47,7 @@ impl Engine for FaultyEngine {
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, EngineError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        self.together.fetch_add(keys.len() as u64, Ordering::Relaxed);
         self.inner.get_many(keys)
     }
 
