@@ -318,7 +318,7 @@ impl Transport for Servers {
         nobody()
     }
 
-    fn give_back(&self, _: &Return, _: Duration) -> Result<(), Trouble> {
+    fn give_back(&self, _: &[Return], _: Duration) -> Result<(), Trouble> {
         nobody()
     }
 

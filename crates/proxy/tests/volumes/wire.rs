@@ -149,7 +149,7 @@ impl Transport for Wire {
         Ok(Reclaimed { epoch, grants })
     }
 
-    fn give_back(&self, _: &Return, _: Duration) -> Result<(), Trouble> {
+    fn give_back(&self, _: &[Return], _: Duration) -> Result<(), Trouble> {
         panic!("a member has no leases")
     }
 
