@@ -150,11 +150,6 @@ impl HeldLeases {
         self.held.get(&ino).map(|held| held.lease)
     }
 
-    /// All that are held and not being given back.
-    pub fn all(&self) -> impl Iterator<Item = Ino> {
-        self.held.iter().filter(|(_, held)| held.recalled.is_none()).map(|(ino, _)| *ino)
-    }
-
     /// How long the kernel may keep what it is told of an inode at `now`: to the end of the session, nothing without a lease.
     #[must_use]
     pub fn lifetime(&self, ino: Ino, now: Moment) -> Duration {

@@ -124,11 +124,6 @@ impl Cache {
         leave
     }
 
-    /// Says that an inode is given up of which nothing is known.
-    pub(crate) fn leaves(&mut self, ino: Ino) {
-        self.nodes.entry(ino).or_default().leaves = true;
-    }
-
     /// One that was too much is not given up after all.
     pub(crate) fn stay(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
@@ -206,8 +201,5 @@ mod tests {
         let second = cache.too_much();
         assert!(second.contains(&stays));
         assert!(first[1..].iter().all(|ino| !second.contains(ino)), "it is on its way");
-        cache.leaves(Ino(5000));
-        fill(&mut cache, 2000);
-        assert!(!cache.too_much().contains(&Ino(5000)));
     }
 }

@@ -253,19 +253,10 @@ impl Names {
         recalled
     }
 
-    /// Begins to give up leases of which too much is known, and those of inodes of which nothing is known: returns inodes and stamps, to be dealt with like recalls, once each, unless
-    /// they [stay](Names::stay).
+    /// Begins to give up leases of which too much is known: returns inodes and stamps, to be dealt with like recalls, once each, unless they [stay](Names::stay).
     pub(crate) fn too_much(&self) -> Vec<(Ino, Stamp)> {
         let mut state = self.state.lock();
-        let mut leave = state.cache.too_much();
-        if leave.is_empty() {
-            return Vec::new();
-        }
-        let State { held, cache, .. } = &mut *state;
-        let held = held.iter().flat_map(HeldLeases::all);
-        let unknown: Vec<Ino> = held.filter(|ino| *ino != Ino::ROOT && cache.peek(*ino).is_none()).collect();
-        unknown.iter().for_each(|ino| cache.leaves(*ino));
-        leave.extend(unknown);
+        let leave = state.cache.too_much();
         let mut given_up = Vec::new();
         for ino in leave {
             let in_use = state.tenures.contains_key(&ino) || state.wanted.contains_key(&ino);
@@ -319,10 +310,10 @@ impl Names {
         self.state.lock().cache.peek(ino)?.is_directory
     }
 
-    /// Waits until `done` is set ([`Names::stir`]), or a request under way names one of the inodes.
-    pub(crate) fn wait_unless_asked(&self, inos: &[Ino], done: &AtomicBool) {
+    /// Waits until `done` is set ([`Names::stir`]), or a request under way names the inode.
+    pub(crate) fn wait_unless_asked(&self, ino: Ino, done: &AtomicBool) {
         let mut state = self.state.lock();
-        while !done.load(Ordering::SeqCst) && !inos.iter().any(|ino| state.asked.contains_key(ino)) {
+        while !done.load(Ordering::SeqCst) && !state.asked.contains_key(&ino) {
             self.changed.wait(&mut state);
         }
     }

@@ -34,8 +34,6 @@ use super::{
 };
 
 /// How long a recall tries to have stored what was kept back. Others wait for it: after that it is lost, which the next fsync says.
-/// How many leases are given up at a time.
-const GIVE_UP: usize = 256;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(20);
 const SETTLE_AGAIN: Duration = Duration::from_millis(200);
 /// Appends of different files that share a lock are few.
@@ -243,7 +241,6 @@ impl Core {
     pub(crate) fn work(self: &Arc<Self>, job: Job) {
         match job {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
-            Job::GiveUp(leases) => self.given_up(&leases),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
             Job::Release(ino, session) => self.opens.release(ino, || self.tell_released(ino, session)),
@@ -275,14 +272,16 @@ impl Core {
             self.desk.link.give_back(&[(ino, stamp, None, self.opens.tell_perhaps(ino))]);
             return;
         }
-        let told = self.kernel.get().filter(|_| keep.is_none()).map(|kernel| {
-            let told = kernel.drop_inode(ino, is_directory == Some(true));
-            if is_directory == Some(false) { told } else { kernel.drop_entries(ino).max(told) }
-        });
-        self.desk.names.wait_for_tenures(ino);
-        if let Some(told) = told {
-            self.wait_for_kernel(&[ino], told);
+        let mut told = Vec::new();
+        if let Some(kernel) = self.kernel.get().filter(|_| keep.is_none()) {
+            told.push(kernel.drop_inode(ino, is_directory == Some(true)));
+            if is_directory != Some(false) {
+                told.push(kernel.drop_entries(ino));
+            }
         }
+        self.desk.names.wait_for_tenures(ino);
+        // Each: the one that was told last may be done first.
+        told.into_iter().for_each(|told| self.wait_for_kernel(ino, told));
         self.desk.ahead.recalled(ino);
         self.settle_recalled(ino);
         if keep.is_none() {
@@ -296,47 +295,9 @@ impl Core {
         }
     }
 
-    /// Gives leases back that nobody has asked for, as [`Core::recalled`] does with one.
-    fn given_up(self: &Arc<Self>, leases: &[(Ino, Stamp)]) {
-        let names = &self.desk.names;
-        let mut inos: Vec<Ino> = Vec::with_capacity(leases.len());
-        let mut told = None;
-        for (ino, stamp) in leases.iter().copied() {
-            let is_directory = names.is_directory(ino);
-            // One that is gone meanwhile the owner knows to be gone.
-            if names.recall(ino, None, stamp) == Recalled::NotHeld {
-                continue;
-            }
-            if let Some(kernel) = self.kernel.get() {
-                told = told.max(Some(kernel.drop_inode(ino, is_directory == Some(true))));
-                if is_directory != Some(false) {
-                    told = told.max(Some(kernel.drop_entries(ino)));
-                }
-            }
-            inos.push(ino);
-        }
-        inos.iter().for_each(|ino| names.wait_for_tenures(*ino));
-        if let Some(told) = told {
-            self.wait_for_kernel(&inos, told);
-        }
-        let mut returned = Vec::with_capacity(inos.len());
-        for ino in inos.iter().copied() {
-            self.desk.ahead.recalled(ino);
-            self.settle_recalled(ino);
-            self.bytes.forget(ino);
-            if let Some((stamp, kept)) = names.returned(ino) {
-                returned.push((ino, stamp, kept, self.opens.tell(ino)));
-            }
-        }
-        self.desk.link.give_back(&returned);
-        inos.into_iter()
-            .filter(|ino| self.bytes.has_kept(*ino))
-            .for_each(|ino| self.jobs.put(Job::Owed(ino)));
-    }
-
-    /// Waits until the kernel has dropped what it had of inodes. It may have to wait for a page or a directory that a request has locked, and that request, at
+    /// Waits until the kernel has dropped what it had of an inode. It may have to wait for a page or a directory that a request has locked, and that request, at
     /// the owner, for whoever recalls the lease: then the kernel is not waited for.
-    fn wait_for_kernel(&self, inos: &[Ino], told: Told) {
+    fn wait_for_kernel(&self, ino: Ino, told: Told) {
         let Some(kernel) = self.kernel.get().map(Arc::clone) else { return };
         let done = Arc::new(AtomicBool::new(false));
         let (names, tell) = (Arc::clone(&self.desk.names), Arc::clone(&done));
@@ -347,7 +308,7 @@ impl Core {
             names.stir();
         });
         match spawned {
-            Ok(_) => self.desk.names.wait_unless_asked(inos, &done),
+            Ok(_) => self.desk.names.wait_unless_asked(ino, &done),
             Err(error) => tracing::error!(%error, "no thread to wait for the kernel"),
         }
     }
@@ -426,8 +387,7 @@ impl Core {
         self.jobs.put(Job::Lost(inos));
     }
 
-    /// Gives up leases of which too much is known: many at a time, but for those under which bytes are kept back, which must not keep others waiting. What is still to be told of
-    /// those that were made or changed ahead keeps their leases.
+    /// Gives up leases of which too much is known. What is still to be told of those that were made or changed ahead keeps their leases.
     pub(crate) fn give_up(&self) {
         let leases = self.desk.names.too_much();
         let (stay, leave): (Vec<_>, Vec<_>) =
@@ -435,10 +395,7 @@ impl Core {
         if !stay.is_empty() {
             self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
         }
-        let (alone, rest): (Vec<_>, Vec<_>) =
-            leave.into_iter().partition(|(ino, _)| self.bytes.has_kept(*ino));
-        alone.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::Recall { ino, keep: None, stamp }));
-        rest.chunks(GIVE_UP).for_each(|some| self.jobs.put(Job::GiveUp(some.to_vec())));
+        leave.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::Recall { ino, keep: None, stamp }));
     }
 }
 

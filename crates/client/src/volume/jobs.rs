@@ -31,8 +31,6 @@ pub(crate) enum Job {
         keep: Option<Lease>,
         stamp: Stamp,
     },
-    /// Leases are given up that nobody has asked for: too much is known. Nothing is to be told before.
-    GiveUp(Vec<(Ino, Stamp)>),
     /// Bytes were taken without a lease, and one is to be had before they are told.
     Owed(Ino),
     /// Files of immutable trees were closed.
@@ -70,21 +68,11 @@ impl Job {
         )
     }
 
-    /// The inodes for which only one thread works at a time.
-    fn inos(&self) -> Vec<Ino> {
+    /// The inode that only one thread works for at a time.
+    fn ino(&self) -> Option<Ino> {
         match self {
-            Job::Recall { ino, .. } | Job::Release(ino, _) => vec![*ino],
-            Job::GiveUp(leases) => leases.iter().map(|(ino, _)| *ino).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Whether one of these is among them.
-    fn meets(&self, busy: &FxHashSet<Ino>) -> bool {
-        match self {
-            Job::Recall { ino, .. } | Job::Release(ino, _) => busy.contains(ino),
-            Job::GiveUp(leases) => !busy.is_empty() && leases.iter().any(|(ino, _)| busy.contains(ino)),
-            _ => false,
+            Job::Recall { ino, .. } | Job::Release(ino, _) => Some(*ino),
+            _ => None,
         }
     }
 }
@@ -93,8 +81,6 @@ impl Job {
 struct Queue {
     jobs: VecDeque<Job>,
     busy: FxHashSet<Ino>,
-    /// Whether a thread gives leases up: one is enough, and each message has many.
-    gives_up: bool,
     /// Threads at a job that may wait at the owner.
     asking: usize,
     threads: usize,
@@ -153,15 +139,13 @@ impl Jobs {
             if queue.closed {
                 return None;
             }
-            let free = |job: &Job| (queue.asking < ASKING || !job.asks()) && !job.meets(&queue.busy);
-            // What somebody waits for goes first.
-            let pressing = |job: &Job| !matches!(job, Job::GiveUp(_)) && free(job);
-            let at = queue.jobs.iter().position(pressing);
-            let at = at.or_else(|| queue.jobs.iter().position(|job| !queue.gives_up && free(job)));
-            if let Some(at) = at {
+            let free = |job: &Job| {
+                job.ino().is_none_or(|ino| !queue.busy.contains(&ino))
+                    && (queue.asking < ASKING || !job.asks())
+            };
+            if let Some(at) = queue.jobs.iter().position(free) {
                 let job = queue.jobs.remove(at)?;
-                queue.gives_up |= matches!(job, Job::GiveUp(_));
-                queue.busy.extend(job.inos());
+                queue.busy.extend(job.ino());
                 queue.asking += usize::from(job.asks());
                 return Some(job);
             }
@@ -173,19 +157,18 @@ impl Jobs {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let (inos, asks, gives_up) = (job.inos(), job.asks(), matches!(job, Job::GiveUp(_)));
+            let (ino, asks) = (job.ino(), job.asks());
             match self.core.upgrade() {
                 Some(core) => core.work(job),
                 None => return,
             }
-            if inos.is_empty() && !asks {
+            if ino.is_none() && !asks {
                 continue;
             }
             let mut queue = self.queue.lock();
             queue.asking -= usize::from(asks);
-            queue.gives_up &= !gives_up;
-            for ino in &inos {
-                queue.busy.remove(ino);
+            if let Some(ino) = ino {
+                queue.busy.remove(&ino);
             }
             drop(queue);
             self.changed.notify_one();
