@@ -250,14 +250,6 @@ impl Link {
             let returned: Vec<Return> = returned.collect();
             match self.shared.transport.give_back(&returned, RETURN_PATIENCE) {
                 Ok(()) => return,
-                Err(Trouble::Never(why)) => {
-                    // A server that knows no list of them, or takes none.
-                    tracing::debug!(why, leases = leases.len(), "returned leases were refused");
-                    if let [_, _, ..] = leases {
-                        leases.chunks(1).for_each(|one| self.give_some_back(one));
-                    }
-                    return;
-                }
                 Err(trouble) => {
                     tracing::debug!(?trouble, leases = leases.len(), "returned leases did not arrive");
                     self.shared.trouble(at.round, &trouble);
