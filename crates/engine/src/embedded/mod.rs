@@ -14,6 +14,7 @@ use std::{
     },
 };
 
+use fjall::config::PartitioningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use parking_lot::{Mutex, RwLock};
 
@@ -103,6 +104,17 @@ impl std::fmt::Debug for EmbeddedEngine {
     }
 }
 
+/// How the rows of a new engine are laid out in its files. One that is there keeps what it was made with.
+///
+/// A table's filter is in parts of 4 KiB from the second level on, and so is its index from the third: a look-up reads and checks one part of each. As one block, which is what the engine makes
+/// otherwise, a filter is as large as its table has many rows (80 KiB for 64,000), too large for the engine's cache to keep beside rows, and was read and checked whole for each row that is not there.
+fn options() -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(MEMTABLE_BYTES)
+        .filter_block_partitioning_policy(PartitioningPolicy::new([false, true]))
+        .index_block_partitioning_policy(PartitioningPolicy::new([false, false, true]))
+}
+
 impl Opened {
     fn open(dir: &Path) -> Result<Opened, EngineError> {
         let failed = |error| explain(dir, error);
@@ -115,7 +127,6 @@ impl Opened {
             .manual_journal_persist(true)
             .open()
             .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
         let rows = database.keyspace("rows", options).map_err(failed)?;
         database.persist(PersistMode::SyncAll).map_err(failed)?;
         Ok(Opened { database, rows, log_only: AtomicBool::new(false) })
