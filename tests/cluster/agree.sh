@@ -6,6 +6,12 @@ start_cluster
 mount_shared one
 mount_shared two
 python3 "$TESTS/cluster/agree.py" "$SCRATCH/one" "$SCRATCH/two" 1 250 >"$SCRATCH/agree.log" 2>&1 || { cat "$SCRATCH/agree.log" >&2; exit 1; }
+for through in 'one two' 'two one' 'one one'; do
+  read -r listed changed <<<"$through"
+  python3 "$TESTS/conformance/listed.py" "$SCRATCH/$listed" "$SCRATCH/$changed" >"$SCRATCH/listed.log" 2>&1 && ! grep -q FAILED "$SCRATCH/listed.log" ||
+    { cat "$SCRATCH/listed.log" >&2; exit 1; }
+  rm -r "$SCRATCH/one/listed"
+done
 same_tree "$SCRATCH/one" "$SCRATCH/two"
 manifest "$SCRATCH/one" >"$SCRATCH/before"
 umount_volume "$SCRATCH/one"

@@ -3,12 +3,13 @@
 //! Entries come in the order of their names. A cookie is the number of entries before; the names given out are kept, so that an earlier
 //! cookie names the same place for as long as the directory is open. Guarantees: an entry that is there the whole time is listed exactly
 //! once; going back to a cookie gives the entries that followed it, with the same cookies, less those that are gone by then, and
-//! without any that came to stand between them.
+//! without any that came to stand between them; each entry is one that the directory had at a moment of the very call that gives it: the kernel keeps what a listing with attributes
+//! says as if it had looked each name up.
 
-use std::{cmp::Ordering, collections::VecDeque};
+use std::{cmp::Ordering, collections::VecDeque, sync::Arc};
 
 use forebay_format::{Decoder, Encoder, FormatError};
-use forebay_meta::DirEntry;
+use forebay_meta::{DirEntry, Inode};
 use forebay_types::{Attr, FileKind, Ino};
 
 use crate::{
@@ -51,6 +52,8 @@ pub(crate) struct Cursor {
     /// What was fetched and not yet looked at, and the name of what was looked at last.
     ahead: VecDeque<DirEntry>,
     seen: Option<Vec<u8>>,
+    /// The directory as it was before that was fetched. Any change of its names changes its times, so while it is this one they are what they were.
+    of: Option<Arc<Inode>>,
 }
 
 /// A cursor without what it has fetched ahead.
@@ -100,17 +103,18 @@ impl Cursor {
     /// One that goes on there.
     pub(crate) fn at(place: Place) -> Cursor {
         let Place { names, ends, at, seen } = place;
-        Cursor { names, ends, at, seen, ahead: VecDeque::new() }
+        Cursor { names, ends, at, seen, ..Cursor::default() }
     }
 
-    /// Gives entries from `cookie` on to `emit` until it takes no more. `this` and `parent` are the inodes of `.` and `..`.
+    /// Gives entries from `cookie` on to `emit` until it takes no more, of the directory as it is now.
     pub(crate) fn list(
         &mut self,
         cookie: u64,
-        (this, parent): (Ino, Ino),
+        directory: &Arc<Inode>,
         fetch: &Fetch<'_>,
         emit: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<(), VfsError> {
+        let (this, parent) = (directory.ino, directory.row.parent);
         let dot = |name, ino, cookie| Listed { name, ino, kind: FileKind::Directory, cookie, attr: None };
         if cookie < DOT && !emit(dot(b".", this, DOT)) {
             return Ok(());
@@ -120,6 +124,10 @@ impl Cursor {
         }
         if cookie == 0 {
             self.rewind();
+        }
+        if self.of.as_ref() != Some(directory) {
+            self.ahead.clear();
+            self.of = Some(Arc::clone(directory));
         }
         let index = usize::try_from(cookie.saturating_sub(DOTS)).unwrap_or(usize::MAX);
         self.seek(index);

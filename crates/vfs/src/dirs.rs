@@ -83,8 +83,7 @@ impl Vfs {
             takes
         };
         let fetch = |after: Option<&[u8]>, limit| self.files.entries(open.ino, after, limit, inodes);
-        let dots = (inode.ino, inode.row.parent);
-        let listed = open.cursor.lock().list(cookie, dots, &fetch, &mut emit);
+        let listed = open.cursor.lock().list(cookie, &inode, &fetch, &mut emit);
         match listed {
             Err(error) if !given => Err(error),
             _ => {

@@ -1,5 +1,11 @@
-use std::{cell::RefCell, collections::BTreeSet, ops::Bound};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    ops::Bound,
+};
 
+use forebay_format::row::{DirectoryRow, InodeRow, Layout};
+use forebay_types::{Coherence, PolicyId, Timespec};
 use proptest::prelude::*;
 
 use super::*;
@@ -8,13 +14,52 @@ use super::*;
 #[derive(Default)]
 struct Directory {
     names: RefCell<BTreeSet<Vec<u8>>>,
+    changed: Cell<i64>,
     page: usize,
 }
 
 impl Directory {
     fn of(names: impl IntoIterator<Item = u32>, page: usize) -> Directory {
         let names = names.into_iter().map(name).collect();
-        Directory { names: RefCell::new(names), page }
+        Directory { names: RefCell::new(names), changed: Cell::new(0), page }
+    }
+
+    fn add(&self, number: u32) {
+        self.names.borrow_mut().insert(name(number));
+        self.changed.set(self.changed.get() + 1);
+    }
+
+    fn remove(&self, number: u32) {
+        self.names.borrow_mut().remove(&name(number));
+        self.changed.set(self.changed.get() + 1);
+    }
+
+    fn inode(&self) -> Arc<Inode> {
+        let time = |secs| Timespec { secs, nanos: 0 };
+        let row = InodeRow {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            allocated: 0,
+            atime: time(0),
+            mtime: time(0),
+            ctime: time(0),
+            btime: time(0),
+            parent: Ino(1),
+            has_xattrs: false,
+            has_cuts: false,
+            coherence: Coherence::Coherent,
+            policy: PolicyId::NONE,
+            layout: Layout::Empty,
+        };
+        let changed = time(self.changed.get());
+        let entries = self.names.borrow().len() as u64;
+        let times = DirectoryRow { entries, directories: 0, mtime: changed, ctime: changed };
+        Arc::new(Inode::removed(Ino(1), row, Some(times)))
     }
 
     fn fetch(&self, after: Option<&[u8]>) -> Vec<DirEntry> {
@@ -34,7 +79,7 @@ impl Directory {
             }
             takes
         };
-        cursor.list(cookie, (Ino(1), Ino(1)), &fetch, &mut emit).unwrap();
+        cursor.list(cookie, &self.inode(), &fetch, &mut emit).unwrap();
         out
     }
 }
@@ -63,9 +108,9 @@ fn going_back_leaves_out_what_is_gone_and_what_is_new() {
     let directory = Directory::of([10, 20, 30, 40], 2);
     let mut cursor = Cursor::default();
     let all = directory.list(&mut cursor, 0, usize::MAX);
-    directory.names.borrow_mut().remove(&name(20));
+    directory.remove(20);
     for new in [15, 16, 17, 18, 19, 25, 50] {
-        directory.names.borrow_mut().insert(name(new));
+        directory.add(new);
     }
     let again = directory.list(&mut cursor, all[2].1, usize::MAX);
     let names: Vec<_> = again.iter().map(|(name, _)| name.clone()).collect();
@@ -98,12 +143,15 @@ proptest! {
             let part = directory.list(&mut cursor, cookie, chunk);
             let Some((_, last)) = part.last() else { break };
             cookie = *last;
+            let now = directory.names.borrow();
+            prop_assert!(part.iter().all(|(name, _)| name.starts_with(b".") || now.contains(name)));
+            drop(now);
             seen.extend(part.into_iter().map(|(name, _)| name));
             for (number, add) in changes.by_ref().take(3).filter(|(number, _)| !stay.contains(number)) {
                 match add {
-                    true => directory.names.borrow_mut().insert(name(number)),
-                    false => directory.names.borrow_mut().remove(&name(number)),
-                };
+                    true => directory.add(number),
+                    false => directory.remove(number),
+                }
             }
         }
         let distinct: BTreeSet<_> = seen.iter().cloned().collect();
