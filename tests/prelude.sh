@@ -96,6 +96,13 @@ says() {
   done
 }
 
+# find_far_link: the delaying relay of the test kit (crates/testkit/src/far.rs), beside the binary that is tested or in the build folder; sets FAR_LINK unless it is set.
+find_far_link() {
+  FAR_LINK=${FAR_LINK:-$(dirname "$FOREBAY")/far-link}
+  [ -x "$FAR_LINK" ] || FAR_LINK=$TESTS/../target/debug/far-link
+  [ -x "$FAR_LINK" ] || fail "no far-link beside $FOREBAY: cargo build -p forebay-testkit --bins, or say FAR_LINK=FILE"
+}
+
 # start_s3 DIR [PORT]: an S3 server; sets the AWS_* variables and S3_SERVER_PID. make_bucket DIR NAME.
 start_s3() { eval "$("$TESTS/../tools/s3-server" start "$@")"; }
 stop_s3() { "$TESTS/../tools/s3-server" stop "$S3_SERVER_PID"; }

@@ -4,9 +4,7 @@
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
 ROUNDS=${ROUNDS:-4}
-FAR_LINK=${FAR_LINK:-$(dirname "$FOREBAY")/far-link}
-[ -x "$FAR_LINK" ] || FAR_LINK=$TESTS/../target/debug/far-link
-[ -x "$FAR_LINK" ] || fail "no far-link beside $FOREBAY: cargo build -p forebay-testkit --bins, or say FAR_LINK=FILE"
+find_far_link
 
 # work DIR LOG: makes, moves and removes names in two directories until the mount is gone. LOG gets each change before it is made, and "synced" after an fsync.
 work() {

@@ -70,4 +70,4 @@ start_far() {
   wait_for 20 "the relay of $1" grep -q . "$SCRATCH/far-$1.log"
 }
 tell_far() { echo "${*:2}" >"$SCRATCH/far-$1"; }
-FAR_LINK=${FAR_LINK:-$(dirname "$FOREBAY")/far-link}
+find_far_link

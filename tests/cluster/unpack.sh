@@ -5,9 +5,7 @@
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
 FILES=${FILES:-1500} RUNS=${RUNS:-1} FILES_WAITING=${FILES_WAITING:-300}
-FAR_LINK=${FAR_LINK:-$(dirname "$FOREBAY")/far-link}
-[ -x "$FAR_LINK" ] || FAR_LINK=$TESTS/../target/debug/far-link
-[ -x "$FAR_LINK" ] || fail "no far-link beside $FOREBAY: cargo build -p forebay-testkit --bins, or say FAR_LINK=FILE"
+find_far_link
 
 # write_files DIR COUNT: 50 in a directory, 200 bytes to 8 KiB each.
 write_files() {

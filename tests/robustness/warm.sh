@@ -7,9 +7,7 @@ coproc STORE { exec "$FOREBAY" late-store 5; }
 exec {ask_store}>&"${STORE[1]}" {store_says}<&"${STORE[0]}"
 of_store() { local line; echo "$1" >&"$ask_store"; read -r line <&"$store_says"; echo "${line//\"/}"; }
 # The way there, which may become long.
-FAR_LINK=${FAR_LINK:-$(dirname "$FOREBAY")/far-link}
-[ -x "$FAR_LINK" ] || FAR_LINK=$TESTS/../target/debug/far-link
-[ -x "$FAR_LINK" ] || fail "no far-link beside $FOREBAY: cargo build -p forebay-testkit --bins, or say FAR_LINK=FILE"
+find_far_link
 mkfifo "$SCRATCH/way"
 exec {way}<>"$SCRATCH/way"
 bash -c 'exec -a "$0" "$@"' "$SCRATCH/way-there" "$FAR_LINK" 127.0.0.1:0 "$(of_store address)" 0 <&"$way" >"$SCRATCH/way.log" &
