@@ -36,16 +36,25 @@ has_right_bytes() { (cd "$SCRATCH/$1" && sha256sum --quiet -c "$SCRATCH/sums") |
 total=$(du -sb --apparent-size "$SCRATCH/writer" | cut -f1)
 umount_volume "$SCRATCH/writer"
 
-# Read once by way of the proxy of its machine, which then has all of it: the others are stopped for the second time.
-on a mount_shared one
-has_right_bytes one
-[ "$(node one)" -ge $((total * 9 / 10)) ] || fail "$(node one) of $total bytes came from the proxy of the machine"
+# all_from_here MOUNT: a new mount reads all of it, and all comes from the proxy of its machine, which asks nobody either. A proxy that is late, as one may be on a busy machine, is
+# not waited for: what it was asked for comes from elsewhere, and it may not have it then.
+all_from_here() {
+  local before pass said
+  for pass in $(seq 20); do
+    before=$(of_store reads)
+    on a mount_shared "$1"
+    has_right_bytes "$1"
+    if [ "$(of_store reads)" = "$before" ] && [ "$(others "$1")" = 0 ]; then return; fi
+    said="$(node "$1") of $total bytes came from the proxy of the machine and $(others "$1") from others, with $(($(of_store reads) - before)) requests to the store"
+    umount_volume "$SCRATCH/$1"
+  done
+  fail "in $pass readings: $said"
+}
+# Read by way of the proxy of its machine until that has all of it; then the others are stopped.
+all_from_here one
 umount_volume "$SCRATCH/one"
-before=$(of_store reads)
 kill -STOP "${PROXY_PID[b]}" "${PROXY_PID[c]}"
-on a mount_shared two
-has_right_bytes two
-[ "$(of_store reads)" = "$before" ] && [ "$(others two)" = 0 ] || fail "of what is here $(others two) bytes came from others, with $(($(of_store reads) - before)) requests to the store"
+all_from_here two
 "$FOREBAY" status "$SCRATCH/two" | grep "from this machine's proxy (100%)" >/dev/null || fail "the status does not say which share came from here"
 kill -CONT "${PROXY_PID[b]}" "${PROXY_PID[c]}"
 wait_for 60 "the others are in the group again" has_members 3
@@ -59,15 +68,27 @@ umount_volume "$SCRATCH/elsewhere"
 
 # The first copy of what is written is here: it is read from here while the store does not have it.
 ask volume set "$VOLUME_NAME" --durability replica:2 >/dev/null
-on a mount_shared three
-for number in 1 2 3 4 5 6; do
+mount_three() { on a mount_shared three --log "$SCRATCH/three.log"; }
+# A member that answers a second after another one, as one may whose disk is busy, is left out for ten: the mount's log tells of each, and a file that was written meanwhile says
+# nothing. A new mount knows nothing of it.
+left_out() { grep -c 'a member does not take what is written' "$SCRATCH/three.log" || true; }
+mount_three
+number=0 judged=0
+while [ "$judged" -lt 6 ]; do
+  number=$((number + 1))
+  here=$(appended a) there=$(($(appended b) + $(appended c))) before=$(left_out)
   head -c 3000000 /dev/urandom >"$SCRATCH/three/new-$number"
   sync "$SCRATCH/three/new-$number"
+  here=$(($(appended a) - here)) there=$(($(appended b) + $(appended c) - there))
+  if [ "$(left_out)" = "$before" ]; then
+    [ "$here" -ge 3000000 ] || fail "of 3000000 bytes the proxy of the machine has $here, the others $there"
+    [ "$there" -ge 3000000 ] && [ "$there" -le $((here * 11 / 10)) ] || fail "the other copy has $there bytes, the one here $here"
+    judged=$((judged + 1))
+  else
+    umount_volume "$SCRATCH/three"
+    mount_three
+  fi
 done
-here=$(appended a)
-[ "$here" -ge 18000000 ] || fail "of 18000000 bytes the proxy of the machine has $here, the others $(appended b) and $(appended c)"
-there=$(($(appended b) + $(appended c)))
-[ "$there" -ge 18000000 ] && [ "$there" -le $((here * 11 / 10)) ] || fail "the other copy has $there bytes, the one here $here"
 for number in $(seq 60); do head -c 600000 /dev/urandom >"$SCRATCH/three/part-$number"; done
 (cd "$SCRATCH/three" && sha256sum -- part-*) >"$SCRATCH/parts"
 umount_volume "$SCRATCH/three"
