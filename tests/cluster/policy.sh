@@ -116,11 +116,12 @@ policy set "$SCRATCH/two/many" --durability object | grep -q "  4440 below it" |
 for name in 1.file 2000.file 999.file 40/60 1/1; do is_of "$SCRATCH/one/many/$name" object; done
 
 # What is refused.
-if policy set "$SCRATCH/one/plain" --durability local >"$SCRATCH/refused.log" 2>&1; then fail "a class that is none was taken"; fi
+if policy set "$SCRATCH/one/plain" --durability replica:1 >"$SCRATCH/refused.log" 2>&1; then fail "a class that is none was taken"; fi
 grep -q "replica:K with K from 2 to 8" "$SCRATCH/refused.log" || fail "$(cat "$SCRATCH/refused.log")"
 says "nothing was said for" policy unset "$SCRATCH/one/safe/deep/before"
 ask volume set "$VOLUME_NAME" --durability replica:3 >/dev/null
 says "never promises less" policy set "$SCRATCH/one/plain" --durability replica:2
+says "never promises less" policy set "$SCRATCH/one/plain" --durability local
 is_of "$SCRATCH/one/safe/scratch" replica:3
 says "is not on a mounted Forebay volume" policy show /proc
 mkdir "$SCRATCH/here"

@@ -74,10 +74,8 @@ impl Row for PolicyRow {
             | flag(self.spread, Self::SPREAD));
         to.varint(self.made_for.0);
         to.varint(self.before.0);
-        match self.durability {
-            None => {}
-            Some(SyncClass::Object) => to.u8(Self::STORE),
-            Some(SyncClass::Replica(copies)) => to.u8(copies),
+        if let Some(class) = self.durability {
+            to.u8(class.copies().unwrap_or(Self::STORE));
         }
         for group in [confine, place, exclude].into_iter().flatten() {
             to.0.extend_from_slice(&group);
@@ -97,7 +95,7 @@ impl Row for PolicyRow {
             0 => None,
             _ => Some(match from.u8()? {
                 Self::STORE => SyncClass::Object,
-                copies => SyncClass::replica(copies)
+                copies => SyncClass::of_copies(copies)
                     .ok_or_else(|| FormatError::invalid(WHAT, format!("{copies} copies")))?,
             }),
         };

@@ -81,10 +81,11 @@ impl Groups {
         }
     }
 
-    /// How many copies there are to be of a segment with so many of them.
+    /// How many copies there are to be of a segment with so many of them: as many as of the volume's, and never fewer than it was acknowledged by, as files may be of a
+    /// higher class than their volume.
     pub(crate) fn copies(&self, group: GroupId, of_set: usize) -> usize {
         let of_group = || self.known.get(&group).map(|known| known.view.copies);
-        self.copies.or_else(of_group).map_or(of_set, usize::from)
+        self.copies.or_else(of_group).map_or(of_set, |copies| of_set.max(usize::from(copies)))
     }
 
     /// Who stays in a set once another member has joined it: who is in the view, and who speaks by this session. Everybody where no view is known: nobody is known to be

@@ -293,16 +293,15 @@ pub struct VolumeKept {
 /// One byte, as in rows: how many copies, or 0 for the store.
 impl Word for SyncClass {
     fn put(&self, to: &mut Encoder<'_>) {
-        to.u8(match self {
-            SyncClass::Object => 0,
-            SyncClass::Replica(copies) => *copies,
-        });
+        to.u8(self.copies().unwrap_or(0));
     }
 
     fn take(from: &mut Decoder<'_>) -> Result<SyncClass, FormatError> {
         match from.u8()? {
             0 => Ok(SyncClass::Object),
-            copies => SyncClass::replica(copies).ok_or_else(|| wrong(format!("a class of {copies} copies"))),
+            copies => {
+                SyncClass::of_copies(copies).ok_or_else(|| wrong(format!("a class of {copies} copies")))
+            }
         }
     }
 }

@@ -196,7 +196,7 @@ pub struct VolumeCreateArgs {
     /// The group of proxies through which it is read
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
-    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group)
+    /// What has the data when a sync returns: object (the store), replica[:K] (the disks of K members of its group), or local (that of the proxy on the machine that writes, alone; where there is none, the store)
     #[arg(long, value_name = "CLASS", default_value_t = WriteClass::Object)]
     pub durability: WriteClass,
     /// Whom to ask.
@@ -248,7 +248,7 @@ pub struct VolumeSetArgs {
     /// The group of proxies through which it is read, or 'none'
     #[arg(long, value_name = "GROUP", value_parser = or_none::<String>)]
     pub group: Option<OrNone<String>>,
-    /// What has the data when a sync returns: object (the store), or replica[:K] (the disks of K members of its group)
+    /// What has the data when a sync returns: object (the store), replica[:K] (the disks of K members of its group), or local (that of the proxy on the machine that writes, alone; where there is none, the store)
     #[arg(long, value_name = "CLASS")]
     pub durability: Option<WriteClass>,
     /// Whom to ask.

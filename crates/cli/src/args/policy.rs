@@ -78,7 +78,7 @@ pub struct PolicySetArgs {
     /// A directory or file on a mounted shared volume
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub path: PathBuf,
-    /// What fsync waits for at least: object (the store has it), or replica:K (K members of the group have it on their disks, or the store)
+    /// What fsync waits for at least: object (the store has it), replica:K (K members of the group have it on their disks, or the store), or local (as replica, by the proxy of the machine that writes alone)
     #[arg(long, value_name = "CLASS", group = "what")]
     pub durability: Option<SyncClass>,
     /// Its bytes are in the caches of the volume's group, and do not make way for others

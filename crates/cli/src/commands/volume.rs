@@ -98,6 +98,9 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
     ));
     output::line(&match args.durability {
         WriteClass::Object => "  fsync returns when the store has the data and the servers know of it",
+        WriteClass::Local => {
+            "  fsync returns when the proxy of the machine has the data on its disk, or else the store, and the servers know of it"
+        }
         WriteClass::Replica(_) => {
             "  fsync returns when members of the group have the data on their disks and the servers know of it"
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_meta::WriteAttr;
 use forebay_protocol::{Answer, Commit, Disks, Failure, FileCommit, Operation};
-use forebay_types::{Ino, SyncClass};
+use forebay_types::Ino;
 
 use super::{
     Shared,
@@ -133,7 +133,7 @@ impl Shared {
         let Batch { class, disks, taken } = batch;
         // Where they are refused by the owner, members were given them by what was known here.
         let mut disks = *disks;
-        if let SyncClass::Replica(copies) = *class
+        if let Some(copies) = class.copies()
             && let Some((files, used)) = LanePacking::pack(self, (session, copies, disks), taken)?
         {
             match self.commit(session, taken, (files, &[]), used) {

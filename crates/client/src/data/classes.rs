@@ -244,10 +244,14 @@ impl Shared {
     /// What was taken, by what has to be waited for: the higher of what the volume and the file's policy say. What waits for less comes first: it does not wait for the
     /// store because of a neighbour. What may not be on all disks shares no object with others.
     pub(super) fn by_class(&self, taken: Vec<Taken>) -> Vec<Batch> {
-        let volume = self.options.members.as_ref().and_then(|members| members.writes_over());
-        let volume = volume.and_then(|group| SyncClass::replica(group.copies)).unwrap_or(SyncClass::Object);
+        let group = self.options.members.as_ref().and_then(|members| members.writes_over());
+        let volume = group.as_ref().and_then(|group| SyncClass::of_copies(group.copies));
+        let volume = volume.unwrap_or(SyncClass::Object);
+        // Where there is no log on this machine, it is the store that is waited for.
+        let here = group.is_some_and(|group| !group.near.is_empty());
+        let waits_for = |class| if class == SyncClass::Local && !here { SyncClass::Object } else { class };
         if taken.iter().all(|taken| taken.policy == PolicyId::NONE) {
-            return vec![Batch { class: volume, disks: Disks::Any, taken }];
+            return vec![Batch { class: waits_for(volume), disks: Disks::Any, taken }];
         }
         let rules = self.classes.of(self.asks.as_ref(), taken.iter().map(|taken| taken.policy).collect());
         let mut batches: Vec<Batch> = Vec::new();
@@ -255,7 +259,7 @@ impl Shared {
             // What stays in its row is in no segment.
             let said = rules.get(&taken.policy).copied().filter(|_| taken.inline.is_none());
             let Rule { class, disks } = said.unwrap_or_default();
-            let class = class.map_or(volume, |class| class.max(volume));
+            let class = waits_for(class.map_or(volume, |class| class.max(volume)));
             match batches.iter_mut().find(|batch| (batch.class, batch.disks) == (class, disks)) {
                 Some(batch) => batch.taken.push(taken),
                 None => batches.push(Batch { class, disks, taken: vec![taken] }),

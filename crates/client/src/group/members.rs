@@ -10,8 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use forebay_group::{Append, MemberId, MemberState, ViewEpoch};
-use forebay_protocol::{SealedSegment, group::WriteClass};
-use forebay_types::SegmentId;
+use forebay_protocol::SealedSegment;
+use forebay_types::{SegmentId, SyncClass};
 
 use super::{Known, VolumeGroup, link::MemberLink, writes::Asking};
 use crate::data::{Appended, MemberFailed, Members, WriteGroup};
@@ -88,14 +88,16 @@ fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answe
 impl Members for VolumeGroup {
     fn writes_over(&self) -> Option<WriteGroup> {
         let known = self.shared.known.read().clone()?;
-        let copies = known.writes.filter(|copies| *copies >= WriteClass::COPIES_MIN)?;
+        // A number that this release does not know is none to write by.
+        let copies = known.writes.filter(|copies| SyncClass::of_copies(*copies).is_some())?;
         let active = |id: &&MemberId| {
             known.view.members.get(id).is_some_and(|member| member.state == MemberState::Active)
         };
         // Of several disks of this machine each in turn.
-        let here: Vec<MemberId> = known.here.iter().filter(active).copied().collect();
+        let mut near: Vec<MemberId> = known.here.iter().filter(active).copied().collect();
         let turn = self.shared.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let near = here.get(turn % here.len().max(1)).copied();
+        let first = turn % near.len().max(1);
+        near.rotate_left(first);
         Some(WriteGroup { group: known.id, copies, members: known.view.active(), near })
     }
 

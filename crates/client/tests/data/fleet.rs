@@ -51,6 +51,9 @@ struct State {
     fails_after: Duration,
     /// Reads that are about to fail so.
     failing: u64,
+    /// How many copies the volume's class asks for, and who is on the writer's machine.
+    copies: u8,
+    near: Vec<MemberId>,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,8 @@ impl Fleet {
             appends: 0,
             fails_after: Duration::ZERO,
             failing: 0,
+            copies: 2,
+            near: Vec::new(),
         })))
     }
 
@@ -113,6 +118,12 @@ impl Fleet {
         } else {
             state.active.remove(&id(number))
         };
+    }
+
+    /// The volume's class is so many copies, and these members are on the writer's machine.
+    pub fn set_class(&self, copies: u8, near: &[u8]) {
+        let mut state = self.0.lock();
+        (state.copies, state.near) = (copies, near.iter().map(|number| id(*number)).collect());
     }
 
     pub fn appends(&self) -> u64 {
@@ -212,7 +223,8 @@ fn runs(segment: SegmentId, bytes: &Bytes) -> Vec<RunEntry> {
 impl HasCopies for Fleet {
     fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
         let state = self.0.lock();
-        assert!(set.len() >= 2, "a single copy");
+        assert!(set.len() >= usize::from(state.copies), "fewer copies than were promised");
+        assert!(set.len() > 1 || state.near.contains(&set[0]), "a single copy on another machine");
         for member in set {
             let has = state.members[member].log.kept(segment).map_or(0, |kept| kept.end());
             assert!(has >= end, "{member:?} has {has} of {segment}, and {end} are named");
@@ -224,7 +236,9 @@ impl Members for Fleet {
     fn writes_over(&self) -> Option<WriteGroup> {
         let state = self.0.lock();
         let members = state.active.iter().map(|id| Candidate { id: *id, weight: 1, zone: id.to_string() });
-        Some(WriteGroup { group: GroupId([9; 16]), copies: 2, members: members.collect(), near: None })
+        let members = members.collect();
+        let near = state.near.iter().copied().filter(|id| state.active.contains(id)).collect();
+        Some(WriteGroup { group: GroupId([9; 16]), copies: state.copies, members, near })
     }
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {

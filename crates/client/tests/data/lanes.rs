@@ -53,6 +53,49 @@ fn an_fsync_puts_nothing_and_others_read_what_members_have() {
 }
 
 #[test]
+fn one_copy_is_on_this_machine_or_in_the_store() {
+    let world = World::new();
+    let fleet = Fleet::of(3);
+    fleet.set_class(1, &[2]);
+    let client = over(&world, &fleet);
+    let known = || world.owner.lanes.lock().clone();
+    let (small, large) = (world.make(), world.make());
+    let (first, second) = (write(&client, small, 1, 5000), write(&client, large, 2, 9 << 20));
+    client.contents.settle_all().unwrap();
+    assert!(world.objects().is_empty(), "nothing went to the store");
+    assert!(known().len() > 2 && known().values().all(|row| row.set == [id(2)]), "{:?}", known());
+    let other = over(&world, &fleet);
+    assert!(other.read_all(small) == first && other.read_all(large) == second);
+    // It takes nothing any more, or is not there: never one of the others alone.
+    for refuses in [true, false] {
+        if refuses {
+            fleet.set_fault(2, Some(Fault::Refuses));
+        } else {
+            fleet.set_active(2, false);
+        }
+        let ino = world.make();
+        let data = write(&client, ino, 3, 300_000);
+        client.settle(ino);
+        assert!(world.read_elsewhere(ino) == data, "the store has it");
+        fleet.set_fault(2, None);
+    }
+    assert!(known().values().all(|row| row.set == [id(2)]), "{:?}", known());
+    // Another disk of this machine comes up; then more is promised, and what is open has too few copies.
+    for (copies, seed) in [(1, 4), (2, 5)] {
+        fleet.set_class(copies, &[2, 3]);
+        let (before, put, ino) = (known(), world.objects().len(), world.make());
+        write(&client, ino, seed, 5000);
+        client.settle(ino);
+        let opened: Vec<_> =
+            known().into_iter().filter(|(segment, _)| !before.contains_key(segment)).collect();
+        assert_eq!((opened.len(), world.objects().len()), (1, put));
+        assert_eq!((opened[0].1.set.len(), opened[0].1.set[0]), (usize::from(copies), id(3)));
+    }
+    client.contents.stop();
+    assert!(known().values().all(|row| row.settled && row.sealed.is_some()));
+}
+
+#[test]
 fn a_segment_is_filled_by_one_batch_after_the_other() {
     let world = World::new();
     let fleet = Fleet::of(2);

@@ -234,7 +234,7 @@ fn another_number_of_copies_counts_for_all_that_is_written_then() {
 
 #[test]
 fn a_volume_of_another_class_is_written_to_the_store() {
-    for copies in [None, Some(1)] {
+    for copies in [None, Some(0), Some(1), Some(9)] {
         let world = World::new();
         let group = Group::of(&world, 3, copies);
         let client = over(&world, &group);
@@ -245,6 +245,28 @@ fn a_volume_of_another_class_is_written_to_the_store() {
         assert!((1..=3).all(|number| group.appends(number) == 0));
         assert!(world.read_elsewhere(ino) == data);
     }
+}
+
+#[test]
+fn one_log_of_this_machine_is_enough_where_the_class_says_so_and_none_elsewhere_is() {
+    let world = World::new();
+    let group = Group::of(&world, 4, Some(1));
+    let client = world.client_with(group.options(&world, "node3"));
+    let ino = world.make();
+    let data = write(&client, ino, 1, 200_000);
+    client.settle(ino);
+    assert!(world.objects().is_empty(), "nothing went to the store");
+    let lanes = world.owner.lanes.lock().clone();
+    assert!(!lanes.is_empty() && lanes.values().all(|row| row.set == [id(3)]), "{lanes:?}");
+    assert!([1, 2, 4].iter().all(|number| group.appends(*number) == 0));
+    assert!(over(&world, &group).read_all(ino) == data, "others read it from there");
+    // Its machine goes on without it: what is synced then is in the store.
+    group.kill(3);
+    let later = world.make();
+    let data = write(&client, later, 2, 200_000);
+    client.settle(later);
+    assert!(world.read_elsewhere(later) == data);
+    assert!([1, 2, 4].iter().all(|number| group.appends(*number) == 0));
 }
 
 #[test]

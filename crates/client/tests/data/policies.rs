@@ -73,6 +73,31 @@ fn files_of_one_directory_are_where_each_of_them_is_to_be() {
 }
 
 #[test]
+fn files_of_a_volume_of_one_copy_have_more_where_their_policies_say_so() {
+    let world = World::new();
+    let fleet = Fleet::of(3);
+    fleet.set_class(1, &[2]);
+    let client = over(&world, &fleet);
+    let inos: Vec<Ino> = (0..4).map(|_| world.make()).collect();
+    for (policy, class) in [(1, SyncClass::Local), (2, SyncClass::Replica(2)), (3, SyncClass::Object)] {
+        world.owner.set_policy(inos[policy as usize], PolicyId(policy), class);
+    }
+    let write = |seed| {
+        inos.iter().for_each(|ino| client.write(*ino, 0, &bytes(seed, 9000)));
+        client.contents.settle_all().unwrap();
+        inos.iter().map(|ino| fewest(&world, *ino)).collect::<Vec<_>>()
+    };
+    assert_eq!(write(1), [Some(1), Some(1), Some(2), None]);
+    // Without a member here: no other one is asked in its place, and what is to be on two still is.
+    fleet.set_class(1, &[]);
+    assert_eq!(write(2), [None, None, Some(2), None]);
+    // What a policy says is never less than the volume.
+    fleet.set_class(2, &[2]);
+    assert_eq!(write(3), [Some(2), Some(2), Some(2), None]);
+    world.assert_accounted_for();
+}
+
+#[test]
 fn a_class_that_nobody_has_told_of_is_kept_to() {
     let world = World::new();
     let fleet = Fleet::of(3);

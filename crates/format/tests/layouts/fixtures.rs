@@ -115,6 +115,7 @@ fn rows() {
     let policy = PolicyRow { made_for, before, durability, keep, spread: false };
     row("policy-replica", &policy);
     row("policy-object", &PolicyRow { durability: Some(SyncClass::Object), spread: true, ..policy });
+    row("policy-local", &PolicyRow { durability: Some(SyncClass::Local), ..policy });
     row("policy-unset", &PolicyRow { durability: None, before: PolicyId::NONE, ..policy });
     let pinned = PolicyKeep { pin: true, ..keep };
     row("policy-pin", &PolicyRow { durability: None, keep: pinned, ..policy });

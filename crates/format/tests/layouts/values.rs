@@ -219,7 +219,8 @@ pub fn set() -> impl Strategy<Value = SegmentSetRow> {
 }
 
 pub fn policy() -> impl Strategy<Value = PolicyRow> {
-    let class = prop_oneof![Just(SyncClass::Object), (2..=8u8).prop_map(SyncClass::Replica)];
+    let class =
+        prop_oneof![Just(SyncClass::Object), Just(SyncClass::Local), (2..=8u8).prop_map(SyncClass::Replica)];
     let group = || option::of(any::<[u8; 16]>());
     let groups = (group(), group(), group());
     let keep = (any::<bool>(), groups).prop_map(|(pin, (confine, place, exclude))| PolicyKeep {

@@ -111,12 +111,17 @@ pub enum WriteClass {
     /// The store has it.
     #[default]
     Object,
+    /// The member of the volume's group that is on the writer's machine has it on stable storage, perhaps alone; where there is none, the store.
+    Local,
     /// So many members of the volume's group have it on stable storage, at least [`WriteClass::COPIES_MIN`]; as many as the group says, where none is given.
     Replica(Option<u8>),
 }
 
 impl WriteClass {
-    /// The fewest copies: one alone is never enough.
+    /// How many copies of [`WriteClass::Local`] there are, by which it is told to mounts and kept in rows: releases that do not know it put what is written there into the
+    /// store.
+    pub const COPIES_LOCAL: u8 = 1;
+    /// The fewest copies of [`WriteClass::Replica`]: one alone is never enough.
     pub const COPIES_MIN: u8 = 2;
     /// The most.
     pub const COPIES_MAX: u8 = 8;
@@ -132,6 +137,7 @@ impl WriteClass {
     pub fn copies(self, group: u8) -> Option<u8> {
         let copies = match self {
             WriteClass::Object => return None,
+            WriteClass::Local => return Some(WriteClass::COPIES_LOCAL),
             WriteClass::Replica(copies) => copies.unwrap_or(group),
         };
         (copies >= WriteClass::COPIES_MIN).then_some(copies)
@@ -142,6 +148,7 @@ impl fmt::Display for WriteClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WriteClass::Object => f.write_str("object"),
+            WriteClass::Local => f.write_str("local"),
             WriteClass::Replica(None) => f.write_str("replica"),
             WriteClass::Replica(Some(copies)) => write!(f, "replica:{copies}"),
         }
@@ -151,7 +158,7 @@ impl fmt::Display for WriteClass {
 /// A text is no class.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{0}' is no durability of a shared volume: there are object, replica, and replica:K with K from {min} to {max}",
+    "'{0}' is no durability of a shared volume: there are object, replica, replica:K with K from {min} to {max}, and local",
     min = WriteClass::COPIES_MIN,
     max = WriteClass::COPIES_MAX
 )]
@@ -164,6 +171,7 @@ impl FromStr for WriteClass {
         let copies = |digits: &str| digits.parse().ok().filter(|copies| WriteClass::fits(*copies));
         match text.split_once(':') {
             None if text == "object" => Some(WriteClass::Object),
+            None if text == "local" => Some(WriteClass::Local),
             None if text == "replica" => Some(WriteClass::Replica(None)),
             Some(("replica", digits)) => copies(digits).map(|copies| WriteClass::Replica(Some(copies))),
             _ => None,
@@ -257,6 +265,30 @@ pub struct GroupInfo {
     pub volumes: Vec<GroupVolume>,
 }
 
+/// [`WriteClass::Local`] goes as a number of copies that earlier releases know to be too few: they say so, and change nothing.
+impl Word for WriteClass {
+    fn put(&self, to: &mut Encoder<'_>) {
+        let copies = match self {
+            WriteClass::Object => return to.u8(1),
+            WriteClass::Local => Some(WriteClass::COPIES_LOCAL),
+            WriteClass::Replica(copies) => *copies,
+        };
+        to.u8(2);
+        copies.put(to);
+    }
+
+    fn take(from: &mut Decoder<'_>) -> Result<WriteClass, FormatError> {
+        match from.u8()? {
+            1 => Ok(WriteClass::Object),
+            2 => Ok(match Option::take(from)? {
+                Some(WriteClass::COPIES_LOCAL) => WriteClass::Local,
+                copies => WriteClass::Replica(copies),
+            }),
+            tag => Err(wrong(format!("{tag} is no WriteClass"))),
+        }
+    }
+}
+
 impl Word for View {
     fn put(&self, to: &mut Encoder<'_>) {
         self.epoch.put(to);
@@ -312,5 +344,4 @@ choice!(GroupRequest {
     11 => SetClass(volume, class),
     12 => GiveUp(name, member),
 });
-choice!(WriteClass { 1 => Object, 2 => Replica(copies) });
 lists!(GroupInfo, GroupMember, GroupVolume, LostMember, (MemberId, u64), (MemberId, String),);

@@ -10,6 +10,7 @@ use forebay_group::{Candidate, MemberId, MemberState, View};
 use forebay_protocol::{
     Answer, Failure, Message, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, Push, Refusal,
     Request, Settle, Step, StoreSegments, StoredSegment,
+    group::{GroupRequest, WriteClass},
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, SyncClass, Timespec};
 use proptest::prelude::*;
@@ -79,6 +80,13 @@ fn the_bytes_stay() {
     let classes =
         Answer::Classes(vec![(PolicyId(300), SyncClass::Object), (PolicyId(1), SyncClass::Replica(8))]);
     assert_eq!(hex(&classes.encode()), "1502ac02000108");
+    // One copy, where releases that do not know the class know of 2 to 8 and of 0 for the store: they refuse it.
+    let local = Answer::Classes(vec![(PolicyId(1), SyncClass::Local)]);
+    assert_eq!(hex(&local.encode()), "15010101");
+    let local = GroupRequest::SetClass("v".to_owned(), WriteClass::Local);
+    let single = GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(Some(1)));
+    assert_eq!(hex(&local.encode()), hex(&single.encode()));
+    assert_eq!(GroupRequest::decode(&single.encode()), Ok(local));
     let edit = PolicyEdit { durability: Some(Some(SyncClass::Replica(3))), ..PolicyEdit::default() };
     let set = PolicyChange::Set(Ino(5), edit);
     assert_eq!(hex(&Operation::ChangePolicy(set).encode()), "3a010501010300000000");

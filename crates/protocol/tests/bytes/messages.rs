@@ -244,6 +244,7 @@ fn groups(all: &mut Vec<Case>) {
         GroupRequest::OfVolume("v".to_owned()),
         GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(Some(3))),
         GroupRequest::SetClass("v".to_owned(), WriteClass::Object),
+        GroupRequest::SetClass("v".to_owned(), WriteClass::Local),
     ] {
         all.push(case(request));
     }

@@ -276,7 +276,7 @@ fn set_class(cluster: &Cluster, volume: &str, class: WriteClass) -> Result<(), R
             let found = cluster.registry.group(&row.group)?.ok_or_else(|| no_group(&row.group))?;
             if class.copies(found.row.row.view.copies).is_none() {
                 return Err(invalid(format!(
-                    "the group '{}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {} --copies 2`",
+                    "the group '{}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {} --copies 2`; `local` is one copy on the machine that writes",
                     row.group, row.group
                 )));
             }

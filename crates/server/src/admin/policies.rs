@@ -94,7 +94,7 @@ pub(crate) fn kept(
 fn class_of(known: &Known, row: &VolumeRow) -> SyncClass {
     let copies = known.groups.get(&row.group).map(|group| group.row.row.view.copies);
     let copies = copies.and_then(|copies| row.class.copies(copies));
-    copies.and_then(SyncClass::replica).unwrap_or(SyncClass::Object)
+    copies.and_then(SyncClass::of_copies).unwrap_or(SyncClass::Object)
 }
 
 /// An inode of a volume.

@@ -141,6 +141,7 @@ impl Row for VolumeRow {
         let elsewhere = self.place != VolumePlace::default() || self.left.is_some();
         let grouped = !self.group.is_empty();
         let class = match self.class {
+            WriteClass::Local if grouped => Some(WriteClass::COPIES_LOCAL),
             WriteClass::Replica(copies) if grouped => Some(copies.unwrap_or(0)),
             _ => None,
         };
@@ -232,6 +233,7 @@ impl Row for VolumeRow {
 fn class(from: &mut Decoder<'_>, what: &'static str) -> Result<WriteClass, FormatError> {
     match from.u8()? {
         0 => Ok(WriteClass::Replica(None)),
+        WriteClass::COPIES_LOCAL => Ok(WriteClass::Local),
         copies if WriteClass::fits(copies) => Ok(WriteClass::Replica(Some(copies))),
         copies => Err(invalid(what, format!("{copies} copies of what is written to it"))),
     }

@@ -416,7 +416,9 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     assert_eq!(found.view.unwrap().members.len(), 1);
     assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().view, None, "it is known");
     assert_eq!(found.writes, None);
-    for (wanted, writes) in [(WriteClass::Replica(None), 2), (WriteClass::Replica(Some(3)), 3)] {
+    for (wanted, writes) in
+        [(WriteClass::Local, 1), (WriteClass::Replica(None), 2), (WriteClass::Replica(Some(3)), 3)]
+    {
         assert_eq!(class(wanted).unwrap()[0].volumes, through(wanted));
         assert_eq!(
             view_of(Some(&secret), 2).unwrap().unwrap().writes,
@@ -424,7 +426,7 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
             "also where the view is known"
         );
     }
-    for copies in [0, 1, 9] {
+    for copies in [0, 9] {
         assert!(refused(class(WriteClass::Replica(Some(copies)))).contains("from 2 to 8"));
     }
     assert!(refused(assign(None)).contains("--durability object"), "its members have what the store has not");
@@ -432,7 +434,11 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     ask(&asks, &GroupRequest::SetCopies("g".to_owned(), 1)).unwrap();
     assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().writes, None, "never a single copy");
     assert!(refused(class(WriteClass::Replica(None))).contains("never enough"));
+    // One that was asked for is another thing, however many copies the group keeps of others.
+    class(WriteClass::Local).unwrap();
+    assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().writes, Some(1));
     ask(&asks, &GroupRequest::SetCopies("g".to_owned(), 2)).unwrap();
+    assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().writes, Some(1));
     class(WriteClass::Object).unwrap();
     for token in [None, Some("fbt-wrong"), Some("")] {
         assert!(matches!(view_of(token, 0), Err(Not::Refused(Refusal::Denied(_)))));

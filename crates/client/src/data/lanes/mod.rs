@@ -1,7 +1,8 @@
 //! Writing over the logs of a group's members: what stands between batches and the store where a volume has a group (`docs/design/proxy-group.md`).
 //!
 //! Guarantees: a run is named to the owner only once every member of its segment's set has it on stable storage; a segment is settled only once no request that
-//! may still be carried out names it. Where there are fewer members than copies, batches put objects themselves.
+//! may still be carried out names it. Where there are fewer members than copies, batches put objects themselves. Where one copy is enough (class `local`), it is at a
+//! member of this machine, or nowhere.
 
 mod packing;
 mod pool;
@@ -21,12 +22,12 @@ pub(super) use pool::{Lanes, Used};
 pub struct WriteGroup {
     /// Which.
     pub group: GroupId,
-    /// On how many members' stable storage a byte is before it counts.
+    /// On how many members' stable storage a byte is before it counts; one: on that of a member of this machine.
     pub copies: u8,
     /// Who takes new segments.
     pub members: Vec<Candidate>,
-    /// Who is on this machine, and gets the first copy.
-    pub near: Option<MemberId>,
+    /// Who of them is on this machine, and gets the first copy: of several disks the first one whose turn it is.
+    pub near: Vec<MemberId>,
 }
 
 /// What a member has on stable storage.

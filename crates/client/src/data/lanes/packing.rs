@@ -205,7 +205,7 @@ impl<'a> LanePacking<'a> {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, %segment, "a member does not take what is written: others do");
+                    tracing::warn!(%error, %segment, "a member does not take what is written: others do, or the store");
                     self.shared.lanes.avoid(self.session, *member);
                 }
             }

@@ -7,7 +7,7 @@ use std::{
 
 use forebay_group::{Closed, MemberId, Replication};
 use forebay_protocol::{Answer, OpenSegments, OpenedSegment, Operation, Placing, SealedSegment, Settle};
-use forebay_types::{Ino, SegmentId, limits::LANE_SEGMENT_MAX};
+use forebay_types::{Ino, SegmentId, SyncClass, limits::LANE_SEGMENT_MAX};
 use parking_lot::Mutex;
 
 use super::{Members, WriteGroup};
@@ -123,7 +123,8 @@ impl Pool {
 }
 
 impl Lanes {
-    /// The group to write over, with so many copies at least, and without members that failed lately. `None` where there are fewer than copies: objects are put.
+    /// The group to write over, with so many copies at least, and without members that failed lately; for one copy alone, with those of this machine. `None` where there
+    /// are fewer than copies: objects are put.
     pub(in crate::data) fn group(
         &self,
         members: &SharedMembers,
@@ -135,6 +136,11 @@ impl Lanes {
         let mut pool = self.pool.lock();
         let pool = pool.of(session)?;
         group.members.retain(|member| !pool.avoided.contains_key(&member.id));
+        group.near.retain(|near| group.members.iter().any(|member| member.id == *near));
+        if group.copies == SyncClass::COPIES_LOCAL {
+            // On another machine one copy is as good as none.
+            group.members.retain(|member| group.near.contains(&member.id));
+        }
         (group.members.len() >= usize::from(group.copies.max(1))).then_some(group)
     }
 
@@ -160,7 +166,8 @@ impl Lanes {
             return Ok(Some(filling));
         }
         let WriteGroup { group, copies, members, near } = group.clone();
-        let placing = Placing::Best { members, copies, near };
+        let known: Vec<MemberId> = members.iter().map(|member| member.id).collect();
+        let placing = Placing::Best { members, copies, near: near.first().copied() };
         let open = OpenSegments {
             lane: forebay_group::Lane::Data,
             directory: place.0,
@@ -182,7 +189,8 @@ impl Lanes {
         let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
         pool.stock.extend(opened.into_iter().map(|opened| (place, opened)));
         // There may be others that were opened for fewer copies.
-        let takes = |set: &[MemberId]| set.len() == usize::from(copies) && !pool.avoids(set);
+        let asked = |set: &[MemberId]| set.iter().all(|member| known.contains(member));
+        let takes = |set: &[MemberId]| set.len() == usize::from(copies) && asked(set) && !pool.avoids(set);
         let at = pool.stock.iter().position(|(of, opened)| *of == place && takes(&opened.set));
         Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened)| filling(place, opened)))
     }

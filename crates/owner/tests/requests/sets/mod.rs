@@ -3,6 +3,7 @@
 mod copies;
 mod judging;
 mod keeping;
+mod local;
 mod losing;
 mod parts;
 mod policies;

@@ -58,9 +58,13 @@ fn rows_are_read_as_they_were_written() {
     let plain = VolumeRow { class: WriteClass::Replica(None), group: "g".to_owned(), ..moved() };
     assert_eq!(VolumeRow::decode(&plain.encode()), Ok(plain));
     assert_eq!(VolumeRow::decode(&written_over().encode()), Ok(written_over()));
-    let mut single = written_over().encode();
-    *single.last_mut().unwrap() = 1;
-    VolumeRow::decode(&single).unwrap_err();
+    // One copy: a number that releases refuse which do not know the class.
+    let local = VolumeRow { class: WriteClass::Local, ..grouped() };
+    assert_eq!((local.encode()[0], local.encode().last()), (4, Some(&1)));
+    assert_eq!(VolumeRow::decode(&local.encode()), Ok(local));
+    let mut many = written_over().encode();
+    *many.last_mut().unwrap() = 9;
+    VolumeRow::decode(&many).unwrap_err();
     assert_eq!(written_over().encode()[0], 4);
     assert_eq!((volume().encode()[0], moved().encode()[0], grouped().encode()[0]), (1, 2, 3));
     assert!(!format!("{:?}", moved()).contains("secret"));
