@@ -41,6 +41,8 @@ impl LaneState {
 #[derive(Debug)]
 pub struct Client {
     at: usize,
+    /// It writes in class `local`: each of its segments is at the member of its own machine, and nowhere else.
+    local: bool,
     session: SessionId,
     sessions: u64,
     /// When the last answered word was sent, by the own clock.
@@ -68,9 +70,10 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(at: usize, life: u64) -> Client {
+    pub fn new(at: usize, life: u64, local: bool) -> Client {
         let mut client = Client {
             at,
+            local,
             session: SessionId(0),
             sessions: life << 32,
             alive: None,
@@ -288,9 +291,12 @@ impl Client {
         let Some(view) = &self.view else { return };
         let mut members = view.active();
         members.retain(|member| !self.avoided.contains_key(&member.id));
+        // While there is none here it waits, as it would for the store.
+        members.retain(|member| !self.local || node_of(member.id) == Node::Member(self.at));
+        let copies = if self.local { 1 } else { usize::from(view.copies) };
         let key = PieceKey::of(SegmentId(context.rng.random()), 0);
-        let set = placement::choose(key, &members, usize::from(view.copies), None);
-        if set.len() < usize::from(view.copies) {
+        let set = placement::choose(key, &members, copies, None);
+        if set.len() < copies {
             return;
         }
         self.need[at] = false;

@@ -32,6 +32,8 @@ pub enum Planted {
     SeatsAtOnce,
     /// A segment is given up once one of its set was, and not all.
     GivesUpTooMuch,
+    /// Recovery takes a member that does not answer for one that has nothing.
+    EndsUnheard,
 }
 
 impl Planted {
@@ -47,6 +49,7 @@ impl Planted {
         Planted::RemovesDirty,
         Planted::SeatsAtOnce,
         Planted::GivesUpTooMuch,
+        Planted::EndsUnheard,
     ];
 }
 

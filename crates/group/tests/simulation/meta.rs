@@ -349,6 +349,11 @@ impl Recovering {
         for (member, segment, epoch) in self.recovery.to_ask() {
             context.send(node_of(member), Message::Fence { id: member, segment, epoch });
         }
+        if context.planted(Planted::EndsUnheard) && context.now >= self.since + 4 * SECOND {
+            let silent: BTreeSet<MemberId> =
+                self.recovery.to_ask().into_iter().map(|(member, ..)| member).collect();
+            silent.iter().for_each(|member| self.recovery.removed(*member, context.clock));
+        }
         let Some(found) = self.recovery.ready(context.clock) else { return true };
         let mut whole = true;
         for recovered in &found {
@@ -663,10 +668,10 @@ fn mend(rows: &Rows, context: &mut Context<'_>) {
     let (active, here) = (group.view.active(), present(rows));
     for (key, value) in rows {
         let (Key::Set(segment), Value::Set(row)) = (key, value) else { continue };
-        let Some((source, target)) = repair(*segment, row, &active, &here, usize::from(group.view.copies))
-        else {
-            continue;
-        };
+        // The class of the volume, and that in which it was acknowledged, if that is a higher one.
+        let of_volume = if context.local { 1 } else { usize::from(group.view.copies) };
+        let copies = row.set.len().max(of_volume);
+        let Some((source, target)) = repair(*segment, row, &active, &here, copies) else { continue };
         let goes_on = row.joining.filter(|joining| here.contains(joining));
         if let Some(target) = goes_on.filter(|_| !context.rng.random_bool(0.05)) {
             let copy = Message::CopyTo { id: source, segment: *segment, epoch: row.epoch, target };

@@ -130,10 +130,11 @@ pub fn deletes(world: &World, object: u64) -> Option<String> {
     world.rows.iter().find_map(uses)
 }
 
-/// Whether a disk may be lost, so that of nothing all k copies are: k is 2.
+/// Whether a disk may be lost, so that of nothing all copies are: two, or one in class `local`.
 pub fn may_lose(world: &World, id: MemberId) -> bool {
     meta::dirty(&world.rows).iter().filter(|(_, row)| row.set.contains(&id)).all(|(segment, row)| {
-        let first = row.state == SetState::Stored || !row.set.iter().any(|other| world.lost.contains(other));
+        let left = |other: &MemberId| *other != id && !world.lost.contains(other);
+        let first = row.state == SetState::Stored || row.set.iter().any(left);
         // What a recovery found beyond the acknowledged has fewer copies until it is stored.
         let thin = match row.state {
             SetState::Sealed { len, .. } if world.ended.contains(&row.writer) => {

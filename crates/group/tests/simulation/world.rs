@@ -95,6 +95,8 @@ pub struct Context<'a> {
     pub sync: bool,
     /// Copies that were given up.
     pub dropped: Vec<(MemberId, SegmentId)>,
+    /// Whether the volume is of class `local`.
+    pub local: bool,
     /// Who took something in, and as what.
     pub accepted: Vec<(MemberId, Incarnation)>,
     /// Requests that are as durable as was promised.
@@ -165,6 +167,8 @@ pub struct World {
     pub lost: BTreeSet<MemberId>,
     /// Whether all copies of something may be lost in it.
     careless: bool,
+    /// Whether the volume is of class `local`: the first client writes so, and the files of the others are of a higher class.
+    local: bool,
     now: u64,
     rng: StdRng,
     planted: Option<Planted>,
@@ -188,6 +192,8 @@ pub struct World {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     pub acknowledged: usize,
+    /// Those of them that one member has alone.
+    pub local: usize,
     pub recovered: usize,
     pub lost_disks: usize,
     pub removed: usize,
@@ -220,6 +226,7 @@ impl World {
             ended: BTreeSet::new(),
             lost: BTreeSet::new(),
             careless: seed.is_multiple_of(2),
+            local: is_local(seed),
             now: 0,
             rng,
             planted,
@@ -227,7 +234,7 @@ impl World {
             events: BTreeMap::new(),
             next_event: 0,
             metas: (0..METAS).map(|at| Meta::new(at, 0)).collect(),
-            clients: (0..CLIENTS).map(|at| Client::new(at, 0)).collect(),
+            clients: (0..CLIENTS).map(|at| Client::new(at, 0, is_local(seed) && at == 0)).collect(),
             conditions,
             cuts: Vec::new(),
             engine_away_until: 0,
@@ -463,7 +470,7 @@ impl World {
                 let life = self.next_life(node);
                 match node {
                     Node::Meta(at) => self.metas[at] = Meta::new(at, life),
-                    Node::Client(at) => self.clients[at] = Client::new(at, life),
+                    Node::Client(at) => self.clients[at] = Client::new(at, life, self.local && at == 0),
                     Node::Member(at) => {
                         let survive = self.rng.random_range(0..=self.members[at].unsynced());
                         let disk = self.members[at].torn(survive);
@@ -572,6 +579,7 @@ impl World {
             wish: self.wish,
             sync: false,
             dropped: Vec::new(),
+            local: self.local,
             accepted: Vec::new(),
             acknowledged: Vec::new(),
             planted: self.planted,
@@ -593,6 +601,7 @@ impl World {
         self.violations.extend(violations);
         for (session, request) in acknowledged {
             self.counts.acknowledged += 1;
+            self.counts.local += usize::from(self.local && node == Node::Client(0));
             self.acknowledged.entry(session).or_default().insert(request.number, request);
             if self.ended.contains(&session) {
                 self.violations.push(format!("{request:?} is acknowledged after {session:?} ended"));
@@ -618,6 +627,11 @@ impl World {
             self.at(delay, Event::Reach { meta, life, batch, tag, replies });
         }
     }
+}
+
+/// In every second pair of worlds.
+fn is_local(seed: u64) -> bool {
+    seed / 2 % 2 == 1
 }
 
 fn new_disk(at: usize, number: u8) -> Disk {
