@@ -42,6 +42,7 @@ write one many 9000000
 [ "$(counts a append_bytes_total)" -ge 9000000 ] || fail "the proxy of the machine has only $(counts a append_bytes_total) bytes"
 [ "$(counts b append_bytes_total)" = 0 ] || fail "a proxy elsewhere was given $(counts b append_bytes_total) bytes"
 is_whole other many few-{1..8}
+"$FOREBAY" status "$SCRATCH/one" | grep -E "^written .* to this machine's proxy \(100%\), 0 B to others" >/dev/null || fail "the status does not say where it was written to: $("$FOREBAY" status "$SCRATCH/one")"
 
 # Without a proxy of its own a machine waits for the store.
 head -c 60000 /dev/urandom >"$SCRATCH/given/elsewhere"
@@ -70,6 +71,14 @@ kill -CONT "$STORE_PID"
 wait "$elsewhere" || fail "the sync of a machine without a proxy fails"
 wait_for 60 "its proxy takes in what is written" takes
 wait_for 60 "all of it is in the store" is_clean
+# What was written here stays here: it is read with neither the network nor the store.
+before=$(of_store reads)
+umount_volume "$SCRATCH/one"
+on a mount_shared one
+is_whole one again
+[ "$(of_store reads)" = "$before" ] && [ "$(read_from one group)" = 0 ] && [ "$(read_from one node)" -ge 60000 ] ||
+  fail "of what was written here $(read_from one node) bytes came from here, $(read_from one group) from others, with $(($(of_store reads) - before)) requests to the store"
+[ "$(counts a local_read_bytes_total)" -ge 60000 ] && [ "$(counts a local_append_bytes_total)" -ge 60000 ] || fail "the proxy does not say what its own machine has had of it"
 
 # It is drained: syncs go on, and wait for the store.
 ask group drain fast "${PROXY_AT[a]}" >/dev/null

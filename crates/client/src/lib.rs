@@ -21,7 +21,7 @@ pub use data::{
     WarmInto, WriteGroup,
 };
 pub use error::{ClientError, LostBytes};
-pub use group::{GroupStore, ReadFrom, Reader, VolumeGroup};
+pub use group::{GroupStore, ReadFrom, Reader, VolumeGroup, WrittenTo};
 pub use link::{Answered, Events, Link, LinkConfig, Patience};
 pub use ticks::{SystemTicks, Ticks};
 pub use transport::{Listener, RpcTransport, Transport, Trouble};

@@ -225,7 +225,8 @@ fn for_people(status: &Value) -> String {
         ("token", rights(&status["rights"])),
         ("store", text("store")),
         ("group", text("group")),
-        ("read", read(&status["read_bytes"])),
+        ("read", places(&status["read_bytes"], "from")),
+        ("written", places(&status["written_bytes"], "to")),
         ("kind", kind(status)),
         ("in use", in_use(status)),
         ("dirty", dirty(status)),
@@ -266,15 +267,17 @@ fn for_people(status: &Value) -> String {
     rows.into_iter().filter_map(line).collect()
 }
 
-/// Where what was read came from.
-fn read(from: &Value) -> Option<String> {
-    let bytes = |key: &str| from[key].as_u64().map(human);
+/// Where what was read came from, or what was written went to.
+fn places(counted: &Value, word: &str) -> Option<String> {
+    let bytes = |key: &str| counted[key].as_u64().map(human);
     let (node, group, store) = (bytes("node")?, bytes("group")?, bytes("store")?);
-    let count = |key: &str| from[key].as_u64().unwrap_or(0);
+    let count = |key: &str| counted[key].as_u64().unwrap_or(0);
     let all = count("node") + count("group") + count("store");
     let share =
         count("node").saturating_mul(100).checked_div(all).map_or_else(String::new, |of| format!(" ({of}%)"));
-    Some(format!("{node} from this machine's proxy{share}, {group} from others, {store} from the store"))
+    Some(format!(
+        "{node} {word} this machine's proxy{share}, {group} {word} others, {store} {word} the store"
+    ))
 }
 
 fn time(seconds: &Value) -> String {

@@ -148,6 +148,14 @@ impl Kept {
         }
     }
 
+    /// Where bytes of files were written to, where that is counted.
+    pub(crate) fn written_to(&self) -> Option<[(&'static str, u64); 3]> {
+        match self {
+            Kept::Here(_) => None,
+            Kept::ByServers { keeper, .. } => keeper.written_to(),
+        }
+    }
+
     /// What a status says of it, as an object.
     pub(crate) fn status(&self) -> Value {
         match self {

@@ -30,13 +30,8 @@ fn text(life: &Life) -> String {
             ("uptime_seconds", "Seconds since the mount.", life.began.elapsed().as_secs()),
         ],
     );
-    for (at, (from, bytes)) in life.kept.read_from().into_iter().flatten().enumerate() {
-        let name = "forebay_client_bytes_total";
-        if at == 0 {
-            let _ = writeln!(text, "# HELP {name} Bytes of objects that were read.\n# TYPE {name} counter");
-        }
-        let _ = writeln!(text, "{name}{{from=\"{from}\"}} {bytes}");
-    }
+    places(&mut text, ("bytes", "from", "Bytes of objects that were read."), life.kept.read_from());
+    places(&mut text, ("written_bytes", "to", "Bytes of files that were written."), life.kept.written_to());
     if let Some(volume) = life.kept.volume() {
         held(volume, &mut text);
         work(&volume.status(), &mut text);
@@ -44,6 +39,20 @@ fn text(life: &Life) -> String {
     }
     assembled(life, &mut text);
     text
+}
+
+/// Bytes by where they came from or went to: the proxy of this machine, others, the store.
+fn places(
+    text: &mut String,
+    (name, label, help): (&str, &str, &str),
+    counted: Option<[(&'static str, u64); 3]>,
+) {
+    let Some(counted) = counted else { return };
+    let name = format!("forebay_client_{name}_total");
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+    for (place, bytes) in counted {
+        let _ = writeln!(text, "{name}{{{label}=\"{place}\"}} {bytes}");
+    }
 }
 
 /// What a volume on this machine holds.

@@ -71,6 +71,11 @@ pub(crate) trait Keeper: Debug + Send + Sync {
         None
     }
 
+    /// Where bytes of files were written to, as [`Keeper::read_from`] says where they came from.
+    fn written_to(&self) -> Option<[(&'static str, u64); 3]> {
+        None
+    }
+
     /// Where its files can be brought near.
     fn can_warm(&self) -> WarmInto {
         WarmInto { here: false, group: false }

@@ -83,6 +83,8 @@ impl Keeper for Session {
         let (group, from) = self.0.read_from();
         status["group"] = json!(group);
         status["read_bytes"] = json!({ "node": from.node, "group": from.group, "store": from.store });
+        let to = self.0.written_to();
+        status["written_bytes"] = json!({ "node": to.node, "group": to.group, "store": to.store });
         if let Some(trouble) = self.0.trouble() {
             status["error"] = trouble.into();
         }
@@ -92,6 +94,11 @@ impl Keeper for Session {
     fn read_from(&self) -> Option<[(&'static str, u64); 3]> {
         let (_, from) = self.0.read_from();
         Some([("node", from.node), ("group", from.group), ("store", from.store)])
+    }
+
+    fn written_to(&self) -> Option<[(&'static str, u64); 3]> {
+        let to = self.0.written_to();
+        Some([("node", to.node), ("group", to.group), ("store", to.store)])
     }
 
     fn can_warm(&self) -> WarmInto {

@@ -73,6 +73,17 @@ pub struct ReadFrom {
     pub store: u64,
 }
 
+/// Where bytes were written to, since the start, as they are stored: each once, however many copies there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WrittenTo {
+    /// To members of the group, of whom one is the proxy of this machine.
+    pub node: u64,
+    /// To members of the group on other machines.
+    pub group: u64,
+    /// To the store.
+    pub store: u64,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     node: AtomicU64,

@@ -25,7 +25,10 @@ pub use connect::{ConnectOptions, Settings};
 pub use warm::Nearby;
 
 use self::core::Core;
-use crate::{error::ClientError, group::ReadFrom};
+use crate::{
+    error::ClientError,
+    group::{ReadFrom, WrittenTo},
+};
 
 /// A volume that other machines use, too. Closed by [`SharedVolume::close`], or when it is dropped: then what is kept back is lost.
 pub struct SharedVolume {
@@ -75,6 +78,13 @@ impl SharedVolume {
     pub fn read_from(&self) -> (Option<String>, ReadFrom) {
         let group = self.core.bytes.group();
         (group.and_then(|group| group.name()), group.map(|group| group.read_from()).unwrap_or_default())
+    }
+
+    /// Where bytes of files were written to since the start: each once.
+    #[must_use]
+    pub fn written_to(&self) -> WrittenTo {
+        let stats = self.core.bytes.stats();
+        WrittenTo { node: stats.node_bytes, group: stats.group_bytes, store: stats.object_bytes }
     }
 
     /// Bytes that were written here and that the owner does not have.

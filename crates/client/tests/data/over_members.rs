@@ -249,7 +249,7 @@ fn a_volume_of_another_class_is_written_to_the_store() {
 
 #[test]
 fn one_log_of_this_machine_is_enough_where_the_class_says_so_and_none_elsewhere_is() {
-    let world = World::new();
+    let world = World::with(Compression::None);
     let group = Group::of(&world, 4, Some(1));
     let client = world.client_with(group.options(&world, "node3"));
     let ino = world.make();
@@ -260,12 +260,16 @@ fn one_log_of_this_machine_is_enough_where_the_class_says_so_and_none_elsewhere_
     assert!(!lanes.is_empty() && lanes.values().all(|row| row.set == [id(3)]), "{lanes:?}");
     assert!([1, 2, 4].iter().all(|number| group.appends(*number) == 0));
     assert!(over(&world, &group).read_all(ino) == data, "others read it from there");
+    let written = client.contents.stats();
+    assert!(written.node_bytes >= 200_000 && written.group_bytes + written.object_bytes == 0, "{written:?}");
     // Its machine goes on without it: what is synced then is in the store.
     group.kill(3);
     let later = world.make();
     let data = write(&client, later, 2, 200_000);
     client.settle(later);
     assert!(world.read_elsewhere(later) == data);
+    let later = client.contents.stats();
+    assert!(later.node_bytes == written.node_bytes && later.object_bytes >= 200_000, "{later:?}");
     assert!([1, 2, 4].iter().all(|number| group.appends(*number) == 0));
 }
 

@@ -280,7 +280,7 @@ impl Word for WriteClass {
     fn take(from: &mut Decoder<'_>) -> Result<WriteClass, FormatError> {
         match from.u8()? {
             1 => Ok(WriteClass::Object),
-            2 => Ok(match Option::take(from)? {
+            2 => Ok(match Word::take(from)? {
                 Some(WriteClass::COPIES_LOCAL) => WriteClass::Local,
                 copies => WriteClass::Replica(copies),
             }),

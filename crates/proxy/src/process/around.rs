@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_client::{RpcTransport, Transport};
+use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, MemberId, MemberState, PieceKey, placement};
 use forebay_object::{ObjectStore, StoreOptions, StoreUrl};
 use forebay_protocol::{Kind, Refusal, SegmentPlace, VolumeInfo, VolumeRequest, group::Seal};
@@ -19,6 +20,7 @@ use crate::{
     membership::{Meta, MetaError, Place},
     reads::Objects,
     volumes::{Acting, Peers, Surroundings},
+    writeback::WrittenHere,
 };
 
 /// How long the metadata servers may take to tell of volumes, in milliseconds.
@@ -35,6 +37,7 @@ pub(super) struct Around {
     store: StoreOptions,
     place: Arc<Place>,
     objects: Arc<Objects>,
+    written_here: Arc<WrittenHere>,
     peers: Peers,
     /// As what it last acted: while it joins anew it is known as that.
     acted: Mutex<Option<Acting>>,
@@ -46,8 +49,8 @@ impl Around {
         (group, member): (GroupId, MemberId),
         (meta, servers, security): (Meta, &[Address], &Security),
         store: &StoreOptions,
-        place: Arc<Place>,
-        objects: Arc<Objects>,
+        (place, objects): (Arc<Place>, Arc<Objects>),
+        written_here: Arc<WrittenHere>,
     ) -> Around {
         Around {
             member,
@@ -57,6 +60,7 @@ impl Around {
             store: store.clone(),
             place,
             objects,
+            written_here,
             peers: Peers::new((group, member), security.clone()),
             acted: Mutex::new(None),
             away: Mutex::new(None),
@@ -113,8 +117,20 @@ impl Surroundings for Around {
         ObjectStore::open(&url, &options).map_err(|error| error.to_string())
     }
 
+    fn stored(&self, volume: &VolumeInfo, object: ObjectRef, segments: &[SegmentId], bytes: &Bytes) {
+        if !segments.iter().any(|segment| self.written_here.has(volume.id, *segment)) {
+            return;
+        }
+        match self.objects.volume(volume) {
+            Ok(number) => number.key(object).into_iter().for_each(|key| self.objects.keep_whole(key, bytes)),
+            Err(why) => tracing::debug!(why, "what was written here is not cached"),
+        }
+    }
+
     fn keep(&self, volume: &VolumeInfo, segment: SegmentId, place: &SegmentPlace, bytes: &Bytes) {
-        if !self.belongs_here(segment) || self.away.lock().is_some_and(|since| since.elapsed() < AWAY_FOR) {
+        // Clients of this machine ask here first for all that they read.
+        let is_read_here = self.written_here.has(volume.id, segment) || self.belongs_here(segment);
+        if !is_read_here || self.away.lock().is_some_and(|since| since.elapsed() < AWAY_FOR) {
             return;
         }
         let number = match self.objects.volume(volume) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use forebay_protocol::PolicySums;
 
-use crate::{log::Log, membership::now, reads::Reads, volumes, writeback};
+use crate::{log::Log, membership::now, reads::Reads, volumes, writeback::WriteBack};
 
 fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value: u64) {
     // Writing to a string does not fail.
@@ -18,12 +18,12 @@ fn one(text: &mut String, group: &str, name: &str, kind: &str, help: &str, value
 pub(super) fn text(
     reads: &Reads,
     log: &Log,
-    (writes, stored, policies): &(writeback::Counted, volumes::Counted, PolicySums),
+    (writes, stored, policies): &(&WriteBack, volumes::Counted, PolicySums),
     group: &str,
 ) -> String {
     let mut text = String::new();
     of_reads(&mut text, reads, group);
-    of_log(&mut text, log, *writes, group);
+    of_log(&mut text, log, writes, group);
     of_volumes(&mut text, stored, group);
     of_policies(&mut text, policies, group);
     text
@@ -68,11 +68,13 @@ fn of_volumes(text: &mut String, stored: &volumes::Counted, group: &str) {
     counted("segments_repaired_total", "Segments that were copied to other members.", stored.repaired);
 }
 
-fn of_log(text: &mut String, log: &Log, writes: writeback::Counted, group: &str) {
-    let (status, counts) = (log.status(), log.counts());
+fn of_log(text: &mut String, log: &Log, writes: &WriteBack, group: &str) {
+    let (status, counts, here) = (log.status(), log.counts(), writes.written_here().bytes());
+    let writes = writes.counted();
     let failed = u64::from(log.failure().is_some());
     counter(text, group, "appends_total", "Appends that were taken in.", counts.appends);
     counter(text, group, "append_bytes_total", "Their bytes.", counts.append_bytes);
+    counter(text, group, "local_append_bytes_total", "Bytes of these from clients of this machine.", here);
     counter(
         text,
         group,
@@ -136,6 +138,13 @@ fn of_reads(text: &mut String, reads: &Reads, group: &str) {
         let _ = writeln!(text, "forebay_proxy_misses_total{{group=\"{group}\",from=\"{from}\"}} {value}");
     }
     counter(text, group, "read_bytes_total", "Bytes that were sent.", counted.bytes);
+    counter(
+        text,
+        group,
+        "local_read_bytes_total",
+        "Bytes of these to clients of this machine.",
+        counted.here,
+    );
     counter(text, group, "peeks_total", "Times that another member asked what is here.", counted.peeks);
     counter(text, group, "distrusted_total", "Times that a client found bytes wrong.", counted.distrusted);
     counter(text, group, "corrupt_total", "Chunks on the disk that did not check.", stats.corrupt);

@@ -134,14 +134,15 @@ impl Proxy {
         let servers = (meta.clone(), options.meta.as_slice(), &options.security);
         let asks = Servers::new((directory.member, &options.group), servers.clone(), Arc::clone(&place));
         let sweeper = Sweeper::start(ids, Box::new(asks), Arc::clone(&objects), sweep::Pace::default())?;
-        let around = Around::new(ids, servers, &options.store, Arc::clone(&place), Arc::clone(&objects));
+        let vouching: Arc<dyn Vouching> = Arc::new(vouches::Vouches::new(meta.clone()));
+        let writes = WriteBack::new(ids, Arc::clone(&log), Arc::clone(&place) as _, Arc::clone(&vouching));
+        let keeps = (Arc::clone(&place), Arc::clone(&objects));
+        let around = Around::new(ids, servers, &options.store, keeps, Arc::clone(writes.written_here()));
         let volumes = Volumes::start(ids, Arc::clone(&log), Arc::new(around), Pace::default())?;
-        let vouching: Arc<dyn Vouching> = Arc::new(vouches::Vouches::new(meta));
         let name = format!("the proxy at {advertised}");
         let before = Before::new(group, options.security.clone(), name);
-        let door = Door::new(Arc::clone(&vouching), group);
+        let door = Door::new(vouching, group);
         let reads = Arc::new(Reads::new(objects, Arc::clone(&place), door, counts, before));
-        let writes = WriteBack::new(ids, Arc::clone(&log), Arc::clone(&place) as _, vouching);
         gate.open(serving::Serving {
             reads: reads::Serving(Arc::clone(&reads)),
             writes: writeback::Serving(Arc::clone(&writes)),
@@ -200,7 +201,7 @@ impl Proxy {
         let (log, volumes, group) = (Arc::clone(&self.log), Arc::clone(&self.volumes), self.group.clone());
         let swept = self.sweeper.counted();
         Arc::new(move || {
-            let counted = (writes.counted(), volumes.counted(), swept.sums());
+            let counted = (writes.as_ref(), volumes.counted(), swept.sums());
             metrics::text(&reads, &log, &counted, &group)
         })
     }

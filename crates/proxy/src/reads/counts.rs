@@ -9,6 +9,7 @@ pub(crate) struct Counts {
     misses: AtomicU64,
     from_members: AtomicU64,
     bytes: AtomicU64,
+    here: AtomicU64,
     peeks: AtomicU64,
     distrusted: AtomicU64,
 }
@@ -20,21 +21,30 @@ pub(crate) struct Counted {
     pub(crate) misses: u64,
     pub(crate) from_members: u64,
     pub(crate) bytes: u64,
+    /// Bytes that went to clients of this machine.
+    pub(crate) here: u64,
     pub(crate) peeks: u64,
     pub(crate) distrusted: u64,
 }
 
 impl Counts {
-    /// Bytes that were here.
-    pub(crate) fn hit(&self, bytes: usize) {
+    /// Bytes that were here, for a client of this machine or another one.
+    pub(crate) fn hit(&self, bytes: usize, to_here: bool) {
         self.hits.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.sent(bytes, to_here);
     }
 
     /// Bytes of which some were not here.
-    pub(crate) fn missed(&self, bytes: usize) {
+    pub(crate) fn missed(&self, bytes: usize, to_here: bool) {
         self.misses.fetch_add(1, Relaxed);
+        self.sent(bytes, to_here);
+    }
+
+    fn sent(&self, bytes: usize, to_here: bool) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        if to_here {
+            self.here.fetch_add(bytes as u64, Relaxed);
+        }
     }
 
     /// Bytes of a miss that another member had.
@@ -64,6 +74,7 @@ impl Counts {
             misses: of(&self.misses),
             from_members: of(&self.from_members),
             bytes: of(&self.bytes),
+            here: of(&self.here),
             peeks: of(&self.peeks),
             distrusted: of(&self.distrusted),
         }

@@ -41,6 +41,8 @@ impl fmt::Debug for Pass {
 pub(crate) struct Guest {
     pub(crate) number: VolumeNumber,
     pub(crate) pass: Pass,
+    /// Whether it is on this machine, by what the kernel says.
+    pub(crate) here: bool,
     peer: std::sync::Weak<Peer>,
 }
 
@@ -101,7 +103,8 @@ impl Door {
             Some((number, _)) => number,
             None => self.ask(&pass, objects)?,
         };
-        let guest = Guest { number, pass, peer: Arc::downgrade(peer) };
+        let here = matches!(peer.identity, Identity::Local { .. });
+        let guest = Guest { number, pass, here, peer: Arc::downgrade(peer) };
         self.guests.lock().insert(place(peer), Arc::new(guest));
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Reads {
             let (offset, len) = (fetch.offset, u64::from(fetch.len));
             let peeking = tokio::task::spawn_blocking(move || objects.peek(key, offset, len, walk));
             if let Some(bytes) = peeking.await.map_err(failed)? {
-                self.counts.hit(bytes.len());
+                self.counts.hit(bytes.len(), guest.here);
                 return Ok(self.here(&fetch, bytes));
             }
         } else if let Some(len) = self.objects.known_length(key) {
@@ -178,7 +178,7 @@ impl Reads {
         }
         self.before.bring(&self.objects, &self.place, guest, (key, len), fetch, &self.counts);
         let bytes = self.objects.read(key, fetch.offset, u64::from(fetch.len), fetch.walk)?;
-        self.counts.missed(bytes.len());
+        self.counts.missed(bytes.len(), guest.here);
         Ok(Brought::Bytes(bytes))
     }
 

@@ -233,11 +233,7 @@ impl Objects {
         }
         let (volume, object) = VolumeNumber::of(&key);
         let len = self.stores.of(volume, object)?.head(&object_key(object))?.size;
-        let mut lengths = self.lengths.write();
-        if lengths.len() >= LENGTHS_MAX {
-            lengths.clear();
-        }
-        lengths.insert(key, len);
+        self.learn_length(key, len);
         Ok(len)
     }
 
@@ -249,6 +245,21 @@ impl Objects {
     /// The length of an object, if it is known.
     pub(crate) fn known_length(&self, key: ObjectKey) -> Option<u64> {
         self.lengths.read().get(&key).copied()
+    }
+
+    fn learn_length(&self, key: ObjectKey, len: u64) {
+        let mut lengths = self.lengths.write();
+        if lengths.len() >= LENGTHS_MAX {
+            lengths.clear();
+        }
+        lengths.insert(key, len);
+    }
+
+    /// Keeps an object that the store has, of which these are all bytes.
+    pub(crate) fn keep_whole(&self, key: ObjectKey, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        self.learn_length(key, len);
+        self.cache.insert(key, len, 0, bytes);
     }
 
     /// Keeps what another member had of an object.

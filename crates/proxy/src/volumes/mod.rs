@@ -29,6 +29,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_client::Transport;
+use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, Incarnation, MemberId, ViewEpoch};
 use forebay_object::ObjectStore;
 use forebay_protocol::{Refusal, SegmentPlace, VolumeInfo, group::Seal};
@@ -80,7 +81,10 @@ pub trait Surroundings: Send + Sync {
     /// Why not, in words.
     fn store(&self, volume: &VolumeInfo) -> Result<ObjectStore, String>;
 
-    /// A copy that is clean: it is cached, where its piece belongs here.
+    /// An object that this member has put is known to the owner by now: where a client of this machine wrote one of these segments, all of it is cached.
+    fn stored(&self, volume: &VolumeInfo, object: ObjectRef, segments: &[SegmentId], bytes: &Bytes);
+
+    /// A copy that is clean: it is cached, where its piece belongs here, or a client of this machine wrote it.
     fn keep(&self, volume: &VolumeInfo, segment: SegmentId, place: &SegmentPlace, bytes: &Bytes);
 
     /// Gives another member a sealed segment, and waits until it has all of it on stable storage.

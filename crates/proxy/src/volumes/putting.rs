@@ -13,7 +13,7 @@ use forebay_format::row::ObjectRef;
 use forebay_group::NotTaken;
 use forebay_object::{Backend, ErrorKind};
 use forebay_protocol::{Answer, Operation, SEGMENTS_MAX, StoreSegments, StoredSegment, is_confined};
-use forebay_types::Ino;
+use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashSet;
 
 use super::{
@@ -132,14 +132,20 @@ impl Session {
             Err(ClientError::Closed) => return Put::Over,
             Err(error) => return Put::Failed(error.to_string()),
         };
-        match self.bring(taken, number, object) {
-            Ok(segments) => self.tell_stored(number, object, segments),
-            Err(put) => put,
+        let Object { bytes, segments } = match self.bring(taken, number, object) {
+            Ok(brought) => brought,
+            Err(put) => return put,
+        };
+        let names: Vec<SegmentId> = segments.iter().map(|one| one.segment).collect();
+        let told = self.tell_stored(number, object, segments);
+        if matches!(told, Put::Told) {
+            self.shared.around.stored(&self.info, object, &names, &bytes);
         }
+        told
     }
 
     /// Puts an object until the store has it. A number is for one object: it is the same at each attempt, or there is none.
-    fn bring(&self, taken: &[Due], number: u64, name: ObjectRef) -> Result<Vec<StoredSegment>, Put> {
+    fn bring(&self, taken: &[Due], number: u64, name: ObjectRef) -> Result<Object, Put> {
         let store = self.store().map_err(Put::Failed)?;
         let (mut tried, mut failed) = (None, 0);
         loop {
@@ -151,7 +157,7 @@ impl Session {
                 Ok(()) => {
                     self.shared.counts.puts.fetch_add(1, Relaxed);
                     self.shared.counts.put_bytes.fetch_add(bytes.len() as u64, Relaxed);
-                    return Ok(segments);
+                    return Ok(Object { bytes, segments });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     return Err(Put::Failed(format!("another object has the name of a new one: {error}")));
@@ -227,7 +233,7 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use forebay_types::{Epoch, SegmentId};
+    use forebay_types::Epoch;
 
     use super::*;
 

@@ -61,7 +61,12 @@ impl WriteBack {
                     // Whatever it tells, there may be room.
                     let _ = tokio::time::timeout(LOOK_EVERY, durable.changed()).await;
                 }
-                result => return result,
+                result => {
+                    if result.is_ok() && bound.here {
+                        self.written_here.note(bound.volume, append.segment, append.bytes.len());
+                    }
+                    return result;
+                }
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Bound {
     vouch: Vouch,
     /// Another member, which may fence and bring copies.
     member: bool,
+    /// A client of this machine, by what its kernel says.
+    pub(super) here: bool,
     standing: Mutex<(Rights, Instant)>,
 }
 
@@ -87,7 +89,9 @@ impl WriteBack {
         let member = member.is_some();
         let vouch = Vouch { volume: greet.volume, token: greet.token, certificate };
         let (rights, until) = self.ask(vouch.clone()).await?;
-        let bound = Bound { volume: greet.volume, vouch, member, standing: Mutex::new((rights, until)) };
+        let here = !member && matches!(peer.identity, Identity::Local { .. });
+        let bound =
+            Bound { volume: greet.volume, vouch, member, here, standing: Mutex::new((rights, until)) };
         self.bound.lock().insert(place(&peer), Arc::new(bound));
         let (incarnation, view, draining) = self.standing.now();
         Ok(reply(&Greeted { member: self.member, incarnation, view, draining }, Bytes::new()))

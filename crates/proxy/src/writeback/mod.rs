@@ -7,6 +7,7 @@
 
 mod answer;
 mod greet;
+mod here;
 
 use std::{
     fmt,
@@ -32,6 +33,7 @@ use rustc_hash::FxHashMap;
 
 use crate::log::Log;
 use greet::Bound;
+pub use here::WrittenHere;
 
 /// Whether this member acts. Asked under the log's lock: it does not wait, and asks the log for nothing.
 pub trait Standing: Send + Sync {
@@ -85,6 +87,7 @@ pub struct WriteBack {
     vouching: Arc<dyn Vouching>,
     /// By the address of the peer in memory, which it keeps for its lifetime.
     bound: Mutex<FxHashMap<usize, Arc<Bound>>>,
+    written_here: Arc<WrittenHere>,
     counts: Counts,
 }
 
@@ -130,8 +133,8 @@ impl WriteBack {
         standing: Arc<dyn Standing>,
         vouching: Arc<dyn Vouching>,
     ) -> Arc<WriteBack> {
-        let (bound, counts) = (Mutex::default(), Counts::default());
-        Arc::new(WriteBack { group, member, log, standing, vouching, bound, counts })
+        let (bound, written_here, counts) = (Mutex::default(), Arc::default(), Counts::default());
+        Arc::new(WriteBack { group, member, log, standing, vouching, bound, written_here, counts })
     }
 
     /// Whether requests of this kind are answered here.
@@ -145,6 +148,12 @@ impl WriteBack {
     #[must_use]
     pub fn member(&self) -> MemberId {
         self.member
+    }
+
+    /// What clients of this machine have written.
+    #[must_use]
+    pub fn written_here(&self) -> &Arc<WrittenHere> {
+        &self.written_here
     }
 
     /// What was counted.

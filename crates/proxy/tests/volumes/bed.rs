@@ -20,7 +20,7 @@ use forebay_env::SystemClock;
 use forebay_format::{
     footer::{Footer, TAIL_LEN},
     key::Key,
-    row::Row,
+    row::{ObjectRef, Row},
     set_row::SegmentSetRow,
 };
 use forebay_group::{
@@ -211,6 +211,8 @@ pub struct Around {
     pub acting: Mutex<Option<Acting>>,
     /// What was kept of what is clean.
     pub kept: Mutex<BTreeMap<SegmentId, (SegmentPlace, Bytes)>>,
+    /// Objects that it has put, with their segments.
+    pub stored: Mutex<Vec<(ObjectRef, Vec<SegmentId>, Bytes)>>,
     /// Logs of other members.
     pub others: Mutex<BTreeMap<MemberId, Arc<Log>>>,
     /// What servers list, and what they have on record, of the volume.
@@ -239,6 +241,10 @@ impl Surroundings for Around {
 
     fn store(&self, _: &VolumeInfo) -> Result<ObjectStore, String> {
         Ok(self.store.clone())
+    }
+
+    fn stored(&self, _: &VolumeInfo, object: ObjectRef, segments: &[SegmentId], bytes: &Bytes) {
+        self.stored.lock().push((object, segments.to_vec(), bytes.clone()));
     }
 
     fn keep(&self, _: &VolumeInfo, segment: SegmentId, place: &SegmentPlace, bytes: &Bytes) {
@@ -285,6 +291,7 @@ impl Member {
             store: ObjectStore::over(Arc::clone(&world.store) as _),
             acting: Mutex::new(Some(acting)),
             kept: Mutex::default(),
+            stored: Mutex::default(),
             others: Mutex::default(),
             listed: Mutex::new(Ok(())),
             deleted: Mutex::new(Ok(false)),

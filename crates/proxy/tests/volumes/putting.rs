@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
-use forebay_object::{Fault, Operation};
+use forebay_object::{Backend, Fault, Operation};
 use forebay_proxy::volumes::Pace;
 
 use crate::bed::{World, pace, until};
@@ -22,6 +22,11 @@ fn what_two_members_have_is_stored_once_and_given_up() {
     assert_eq!(world.objects().len(), 1, "of one directory");
     let footer = world.footer(&world.objects()[0]);
     assert_eq!(footer.volume, crate::bed::V);
+    // Who has put it may keep all of it.
+    let (stored, other) = (a.around.stored.lock().clone(), b.around.stored.lock().len());
+    assert_eq!((stored.len(), other), (1, 0));
+    assert_eq!(stored[0].1, written.each_ref().map(|(segment, ..)| *segment));
+    assert_eq!(stored[0].2, world.store.get(&world.objects()[0]).unwrap().0);
     for ((segment, whole, ino), entry) in written.iter().zip(&footer.segments) {
         writer.is_stored(&world, *ino, whole);
         assert_eq!((entry.id, entry.len, entry.runs.len()), (*segment, whole.len() as u64, 2));

@@ -211,6 +211,10 @@ impl<'a> LanePacking<'a> {
             }
         }
         let all = filling.replication.acknowledged() == append.end();
+        if all {
+            let here = set.iter().any(|member| self.group.near.contains(member));
+            self.shared.counts.appended(append.bytes.len() as u64, here);
+        }
         if all && !pace.is_zero() {
             std::thread::sleep(pace.min(PACE_MAX));
         }
