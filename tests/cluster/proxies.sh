@@ -55,9 +55,9 @@ after=$(of_store reads)
 group=$(($(read_from two group) + $(read_from two node)))
 [ "$after" = "$before" ] || [ $(((after - before) * 20)) -lt "$before" ] || fail "the second mount made $((after - before)) requests to the store, the first one $before"
 [ "$group" -ge $((total * 9 / 10)) ] || fail "the second mount had $group of $total bytes from the group"
-# What a member has is said with its next renewal.
-all_cache() { [ "$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["used_bytes"] > 0 for m in json.load(sys.stdin)["members"]))')" = 3 ]; }
-wait_for 60 "each of three proxies to have something cached" all_cache
+# What a member has is said with its next renewal. Which of them has how much is chance: their ids are, and the pieces are few.
+have_all() { [ "$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["used_bytes"] for m in json.load(sys.stdin)["members"]))')" -ge $((total * 9 / 10)) ]; }
+wait_for 60 "the proxies to say that they have it cached" have_all
 umount_volume "$SCRATCH/one"
 umount_volume "$SCRATCH/two"
 
@@ -135,7 +135,11 @@ refused_proxy "Read-only file system" --group fast --cache-dir "$SCRATCH/read-on
 umount "$SCRATCH/read-only"
 cp -a "$SCRATCH/proxy-c" "$SCRATCH/damaged" && echo garbage >"$SCRATCH/damaged/forebay-proxy"
 refused_proxy "is damaged" --group fast --cache-dir "$SCRATCH/damaged" --cache-size 256MiB
-# A cache of which bytes are others: they are not served.
+# A cache of which bytes are others: they are not served. All of it is in one.
+end_proxy a
+mount_shared all-at-b
+has_right_bytes all-at-b
+umount_volume "$SCRATCH/all-at-b"
 end_proxy b
 python3 - "$SCRATCH/proxy-b/cache" <<'PYTHON'
 import glob, os, random, sys
@@ -148,7 +152,7 @@ for name in glob.glob(sys.argv[1] + "/*.chunks"):
 PYTHON
 metrics=127.0.0.1:$(free_port)
 start_proxy b --metrics "$metrics"
-wait_for 60 "it joins with a damaged cache" has_members 2
+wait_for 60 "it joins with a damaged cache" has_members 1
 mount_shared damaged-cache
 has_right_bytes damaged-cache
 python3 - "$metrics" <<'PYTHON' || fail "no damage was found in the cache"
@@ -157,6 +161,8 @@ said = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http:
 sys.exit(int(re.search(r"^forebay_proxy_corrupt_total\{.*\} (\d+)$", said, re.M)[1]) == 0)
 PYTHON
 umount_volume "$SCRATCH/damaged-cache"
+start_proxy a
+wait_for 60 "the other one joins again" has_members 2
 refused_proxy "too small" --group fast --cache-dir "$SCRATCH/small" --cache-size 1MiB
 
 # With nobody there the store is read.
