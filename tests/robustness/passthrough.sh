@@ -30,7 +30,8 @@ grep -q '^passthrough: ' "$SCRATCH/mount.log" || fail "mount does not say that i
 wait_for 60 "an open that the kernel serves" read_through "$mount/file"
 cmp "$SCRATCH/file" "$mount/file"
 exec 3<"$mount/file"
-wait_for 10 "the open to be counted" test "$(through open)" -gt 0
+is_counted() { [ "$(through open)" -gt 0 ]; }
+wait_for 10 "the open to be counted" is_counted
 [ -z "$(ls -A "$volume/assembled")" ] || fail "assembled files have names"
 kill -9 "$(daemon_of "$mount")"
 wait_for 10 "the end of the mount" sh -c "! stat '$mount/file'"
