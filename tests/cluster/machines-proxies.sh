@@ -12,7 +12,7 @@
 
 readonly NODE_MBIT=${NODE_MBIT:-100} PROXY_MBIT=${PROXY_MBIT:-400}
 MEMBERS=(proxy1 proxy2 proxy3)
-declare -A FIO WRITER NEXT=([node1]=node2 [node2]=node3 [node3]=node1)
+declare -A FIO WRITER CHECK NEXT=([node1]=node2 [node2]=node3 [node3]=node1)
 
 make_disk() {
   truncate -s 1500M "$SCRATCH/$1.img"
@@ -87,10 +87,12 @@ finish() {
   for name in "${NODES[@]}"; do
     wait "${WRITER[$name]}" || { tail -n 5 "$SCRATCH/$1-$name.said" >&2; fail "$1: the writer of $name was told an error"; }
   done
+  # All at once: each machine has a link of its own.
   for name in "${NODES[@]}"; do
-    timeout 90 python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/${NEXT[$name]}/synced-$name" "$SCRATCH/$1-$name" >"$SCRATCH/$1-$name.checked" ||
-      fail "$1: what $name synced is not there on ${NEXT[$name]}"
+    timeout 90 python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/${NEXT[$name]}/synced-$name" "$SCRATCH/$1-$name" >"$SCRATCH/$1-$name.checked" &
+    CHECK[$name]=$!
   done
+  for name in "${NODES[@]}"; do wait "${CHECK[$name]}" || fail "$1: what $name synced is not there on ${NEXT[$name]}"; done
 }
 
 end() {
@@ -215,11 +217,18 @@ end_group
 say "the store alone has it"
 for name in "${NODES[@]}"; do mount_node "$name"; done
 timeout 120 python3 "$WORK" verify "$SCRATCH/node2" "$STATE" || fail "without the group: what was recorded is not there"
-for log in "$SCRATCH"/*-node?; do
-  [ -f "$log" ] || continue
-  of=${log##*-}
-  timeout 120 python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/$of/synced-$of" "$log" >/dev/null || fail "without the group: what ${log##*/} says is not there"
+check_all_of() { # NODE
+  local log
+  for log in "$SCRATCH"/*-"$1"; do
+    [ -f "$log" ] || continue
+    timeout 120 python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/$1/synced-$1" "$log" >/dev/null || { echo "without the group: what ${log##*/} says is not there" >&2; return 1; }
+  done
+}
+for name in "${NODES[@]}"; do
+  check_all_of "$name" &
+  CHECK[$name]=$!
 done
+for name in "${NODES[@]}"; do wait "${CHECK[$name]}" || fail "the store alone has not all that $name synced"; done
 end_in_order
 for name in "${MEMBERS[@]}"; do umount "$SCRATCH/disk-$name"; done
 say "done"
