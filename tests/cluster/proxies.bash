@@ -16,6 +16,10 @@ of_store() { local line; echo "$1" >&"$ask_store"; read -r line <&"$store_says";
 ask() { "$FOREBAY" "$@" --meta "$(addresses)"; }
 members() { ask group show fast --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["members"]))'; }
 has_members() { [ "$(members)" = "$1" ]; }
+# is_clean: the store has all that was synced. By what the owner knows, which is so when an fsync returns; members say what they have a second later.
+is_clean() { ask group show fast --json | python3 -c 'import json, sys
+segments = json.load(sys.stdin)["segments"]
+sys.exit(segments["open"]["bytes"] + segments["sealed"]["bytes"] > 0 or bool(segments["not_known"]))'; }
 
 # read_from MOUNT WHERE: bytes that the mount had from node, group or store.
 read_from() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, sys

@@ -28,9 +28,6 @@ mount_shared writer
 mount_shared reader
 
 work() { python3 "$TESTS/cluster/writeback.py" "$@"; }
-# dirty: bytes that the store has not. Members that are counted out are not in it.
-dirty() { ask group show fast --json | python3 -c 'import json, sys; print(sum(m["dirty_bytes"] for m in json.load(sys.stdin)["members"]))'; }
-is_clean() { [ "$(dirty)" = 0 ]; }
 
 # begin: two writers. goes_on: they have synced more since. finish: they end without an error, and what they synced is there for another mount.
 begin() {
@@ -57,15 +54,13 @@ finish() {
   done
 }
 
-# Nothing waits for the store: much is synced before there is anything in it.
+# Nothing waits for the store: much is synced while it does not answer.
 begin quiet
 goes_on quiet
-objects() { of_store objects | python3 -c 'import sys; print(sys.stdin.read().count("/"))'; }
-before=$(objects)
+kill -STOP "$STORE_PID"
 more=$(synced quiet-1)
-wait_for 60 "twenty syncs" has_synced_since quiet-1 "$((more + 20))"
-put=$(($(objects) - before))
-[ "$put" -le 6 ] || fail "$put objects were put while twenty syncs returned"
+wait_for 60 "twenty syncs without a store" has_synced_since quiet-1 "$((more + 20))"
+kill -CONT "$STORE_PID"
 finish quiet
 wait_for 60 "what was written is in the store" is_clean
 
