@@ -11,10 +11,12 @@ others are told no error at all.
 """
 
 import errno
+import faulthandler
 import fcntl
 import os
 import random
 import re
+import signal
 import sys
 import threading
 import time
@@ -296,6 +298,8 @@ class Machine:
             os._exit(1)
 
     def work(self):
+        # Whoever waits for it in vain asks where each thread is.
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
         threads = [
             threading.Thread(target=self.guarded, args=args)
             for args in (

@@ -23,6 +23,15 @@ start_work() { # NAME...
 
 rounds() { local count; count=$(cat "$STATE/$1.$2.rounds" 2>/dev/null) || true; echo "${count:-0}"; }
 
+# where_is NAME: in which call each of its threads is, and how far it is.
+where_is() {
+  local said=$SCRATCH/work-$1.log before
+  before=$(wc -l <"$said")
+  kill -USR1 "${WORKER[$1]}" || true
+  wait_for 10 "$1 to say where it is" grep -q 'most recent call first' "$said"
+  { tail -n "+$((before + 1))" "$said"; grep . "$STATE"/*.rounds; } >&2
+}
+
 # goes_on NAME...: each of its threads ends two more rounds; the first of them may have begun before.
 goes_on() {
   local name title before deadline
@@ -33,7 +42,7 @@ goes_on() {
     for title in names contents locks; do
       until [ "$(rounds "$name" "$title")" -ge $((before[$name.$title] + 2)) ]; do
         kill -0 "${WORKER[$name]}" 2>/dev/null || fail "$name was told an error, or saw what should not be"
-        [ "$SECONDS" -lt "$deadline" ] || fail "$name does not go on ($title)"
+        [ "$SECONDS" -lt "$deadline" ] || { where_is "$name"; fail "$name does not go on ($title)"; }
         sleep 0.1
       done
     done
