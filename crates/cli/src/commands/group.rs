@@ -12,7 +12,7 @@ use forebay_protocol::{
 };
 use serde_json::{Value, json};
 
-use super::servers::Servers;
+use super::servers::{Servers, insecure};
 use crate::{
     args::{
         GroupArgs, GroupCommand, GroupCreateArgs, GroupListArgs, GroupMemberArgs, GroupSetArgs,
@@ -68,8 +68,9 @@ fn create(args: &GroupCreateArgs) -> Result<(), CliError> {
     let meta = args.servers.meta.first().map_or_else(String::new, ToString::to_string);
     output::line(&format_args!("created the group '{}'", made.name));
     output::line(&format_args!(
-        "run its proxies: forebay proxy --meta {meta} --group {} --cache-dir DIR --cache-size SIZE --listen ADDR",
-        made.name
+        "run its proxies: forebay proxy --meta {meta} --group {} --cache-dir DIR --cache-size SIZE --listen ADDR{}",
+        made.name,
+        insecure(&args.servers)
     ));
     output::line(&format_args!(
         "read a volume through it: forebay volume set VOLUME --group {} --meta {meta}",

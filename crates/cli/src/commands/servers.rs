@@ -33,6 +33,13 @@ pub(crate) fn security(tls: &TlsArgs) -> Result<Security, CliError> {
     Ok(Security::Tls(Credentials::load(files).map_err(|error| CliError::Told(error.to_string()))?))
 }
 
+/// What the commands that a hint names need besides, if they listen or mount: servers that are asked over the network without TLS serve none but such as
+/// were told `--insecure`. Nothing is known of that behind a Unix socket.
+pub(crate) fn insecure(args: &ServersArgs) -> &'static str {
+    let networked = args.meta.first().is_some_and(|server| matches!(server, Address::Tcp { .. }));
+    if networked && args.tls.tls_ca.is_none() { " --insecure" } else { "" }
+}
+
 /// The metadata servers that a command asks.
 pub(crate) struct Servers {
     addresses: Vec<Address>,
@@ -149,5 +156,31 @@ fn told(error: &CallError) -> String {
             "no server owns the volume now: `forebay meta status` shows which servers there are; try again in some seconds".to_owned()
         }
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        servers: ServersArgs,
+    }
+
+    #[test]
+    fn who_asks_over_the_network_without_tls_is_told_to_listen_and_mount_so() {
+        let tls = ["--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"];
+        let hint = |at: &str, tls: &[&str]| {
+            let mut words = vec!["forebay", "--meta", at];
+            words.extend(tls);
+            insecure(&Given::try_parse_from(words).unwrap().servers)
+        };
+        assert_eq!(hint("127.0.0.1:7300,unix:/run/meta.sock", &[]), " --insecure");
+        assert_eq!(hint("127.0.0.1:7300", &tls), "");
+        assert_eq!(hint("unix:/run/meta.sock", &[]), "", "others may well ask it with TLS");
     }
 }

@@ -9,7 +9,10 @@ use forebay_protocol::{
 use forebay_types::{Timespec, VolumeId};
 use serde_json::{Value, json};
 
-use super::{group, servers::Servers};
+use super::{
+    group,
+    servers::{Servers, insecure},
+};
 use crate::{
     args::{
         ServersArgs, VolumeArgs, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeListArgs,
@@ -107,7 +110,11 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
     });
     let meta = args.servers.meta.first().map_or_else(String::new, ToString::to_string);
     output::line(&format_args!("let machines use it: forebay token create {} --meta {meta}", made.name));
-    output::line(&format_args!("mount it: forebay mount forebay://{meta}/{} MOUNTPOINT", made.name));
+    output::line(&format_args!(
+        "mount it: forebay mount forebay://{meta}/{} MOUNTPOINT{}",
+        made.name,
+        insecure(&args.servers)
+    ));
     Ok(())
 }
 
