@@ -28,8 +28,8 @@ use crate::{shared::SharedUrl, size::ByteSize};
 pub use bench::{BenchArgs, BenchLoaderArgs, LateStoreArgs, NullMountArgs};
 pub use dev::{DevArgs, DevClusterArgs, DevCommand};
 pub use group::{
-    GroupArgs, GroupCommand, GroupCreateArgs, GroupListArgs, GroupLostArgs, GroupMemberArgs, GroupRemoveArgs,
-    GroupSetArgs, GroupShowArgs,
+    GroupArgs, GroupCommand, GroupCreateArgs, GroupDrainArgs, GroupListArgs, GroupLostArgs, GroupMemberArgs,
+    GroupRemoveArgs, GroupSetArgs, GroupShowArgs,
 };
 pub use meta::{
     MetaArgs, MetaCommand, MetaServerArgs, MetaStatusArgs, ServersArgs, TlsArgs, TokenArgs, TokenCommand,

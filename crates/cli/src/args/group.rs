@@ -45,12 +45,14 @@ Examples:
     Set(GroupSetArgs),
     /// Have a member take nothing new, and put what it has
     #[command(
-        after_help = "`forebay group show` tells when it is drained; then `forebay group remove` lets it go for good. What it has cached is read until then.
+        after_help = "`forebay group show` tells when it is drained, and --wait waits for that; then `forebay group remove` lets it go for good. What it has cached is read until \
+then.
 
-Example:
-  forebay group drain fast node7 --meta meta1.example.org"
+Examples:
+  forebay group drain fast node7 --meta meta1.example.org
+  forebay group drain fast 7fb1 --wait --meta meta1.example.org && forebay group remove fast 7fb1 --meta meta1.example.org"
     )]
-    Drain(GroupMemberArgs),
+    Drain(GroupDrainArgs),
     /// Let a drained member go for good, or one whose disk is lost: its directory never joins again
     #[command(
         after_help = "A proxy that is to come back is stopped, not removed. `--lost` says that a member's disk is gone for good: nobody waits for it any more, and what no other member \
@@ -137,6 +139,17 @@ pub struct GroupSetArgs {
     pub json: bool,
 }
 
+/// `forebay group drain`
+#[derive(Debug, clap::Args)]
+pub struct GroupDrainArgs {
+    /// Which.
+    #[command(flatten)]
+    pub member: GroupMemberArgs,
+    /// End only when it is drained, with success then alone; show how much is left
+    #[arg(long)]
+    pub wait: bool,
+}
+
 /// `forebay group remove`
 #[derive(Debug, clap::Args)]
 pub struct GroupRemoveArgs {
@@ -173,7 +186,7 @@ pub struct GroupLostArgs {
 pub struct GroupMemberArgs {
     /// The group
     pub name: String,
-    /// A member of it: its node, its address, or its id
+    /// A member of it: its node, its address, or its id (four digits of it or more)
     pub node: String,
     /// Whom to ask.
     #[command(flatten)]

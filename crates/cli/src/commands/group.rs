@@ -1,11 +1,12 @@
 //! `forebay group`
 
+mod drain;
 mod keeping;
 mod losses;
 
 use std::process::ExitCode;
 
-use forebay_group::MemberState;
+use forebay_group::{MemberId, MemberState};
 use forebay_protocol::{
     Kind, Message, VolumeKept,
     group::{GroupInfo, GroupMember, GroupRequest, GroupVolume, SetsOf, WriteClass},
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &GroupArgs) -> Result<ExitCode, CliError> {
             Ok(())
         }
         GroupCommand::Set(args) => set(args),
-        GroupCommand::Drain(args) => drain(args),
+        GroupCommand::Drain(args) => drain::run(args),
         GroupCommand::Remove(args) if args.lost => losses::remove(args),
         GroupCommand::Remove(args) => remove(&args.member),
         GroupCommand::Lost(args) => losses::list(args),
@@ -51,6 +52,14 @@ pub(crate) fn run(args: &GroupArgs) -> Result<ExitCode, CliError> {
 /// Groups, as the servers tell them.
 pub(crate) fn ask(servers: &ServersArgs, request: &GroupRequest) -> Result<Vec<GroupInfo>, CliError> {
     Servers::of(servers)?.ask(Kind::Groups, request.encode())
+}
+
+/// First digits of a member's id that name it, at least.
+const DIGITS_MIN: usize = 4;
+
+/// Whether a member's id is this one, or begins so with enough digits to go by.
+fn begins_with(id: MemberId, digits: &str) -> bool {
+    digits.len() >= DIGITS_MIN && id.to_string().starts_with(digits)
 }
 
 /// Asks for something that is answered by one group.
@@ -135,18 +144,6 @@ fn set(args: &GroupSetArgs) -> Result<(), CliError> {
         }
     };
     ask_one(&args.servers, &request).map(|group| tell(&group, args.json))
-}
-
-fn drain(args: &GroupMemberArgs) -> Result<(), CliError> {
-    let group = ask_one(&args.servers, &GroupRequest::Drain(args.name.clone(), args.node.clone()))?;
-    tell(&group, args.json);
-    if !args.json {
-        output::line(&format_args!(
-            "once it is drained, `forebay group remove {} {}` lets it go",
-            args.name, args.node
-        ));
-    }
-    Ok(())
 }
 
 fn remove(args: &GroupMemberArgs) -> Result<(), CliError> {

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use forebay_group::MemberId;
 use forebay_protocol::{
     Kind, Message, Overview,
     group::{GroupInfo, GroupRequest, MissingSegment, SetsOf, Tally, VolumeSets},
 };
 use serde_json::{Value, json};
 
-use super::{ask_one, tell};
+use super::{ask_one, begins_with, tell};
 use crate::{
     args::{GroupLostArgs, GroupRemoveArgs, ServersArgs},
     commands::servers::Servers,
@@ -19,9 +20,6 @@ use crate::{
     size::human,
     table::table,
 };
-
-/// First digits of a member's id that name it, at least.
-const DIGITS_MIN: usize = 4;
 
 /// What the owners of all volumes said.
 pub(super) struct Said {
@@ -199,11 +197,9 @@ pub(super) fn remove(args: &GroupRemoveArgs) -> Result<(), CliError> {
 
 /// Refuses what would lose something, or may.
 fn refuse_loss(group: &GroupInfo, node: &str, said: &Said) -> Result<(), CliError> {
-    let names = |id: &str| id == node || (node.len() >= DIGITS_MIN && id.starts_with(node));
-    let of_node = |id: &str| group.lost.iter().any(|lost| lost.node == node && lost.id.to_string() == id);
+    let of_node = |id: MemberId| group.lost.iter().any(|lost| lost.node == node && lost.id == id);
     let only = |missing: &&MissingSegment| {
-        let ids = missing.members.iter().map(ToString::to_string);
-        !missing.lost && ids.into_iter().any(|id| names(&id) || of_node(&id))
+        !missing.lost && missing.members.iter().any(|id| begins_with(*id, node) || of_node(*id))
     };
     let lost: Vec<&MissingSegment> = said.sets.iter().flat_map(|volume| &volume.list).filter(only).collect();
     let bytes: u64 = lost.iter().map(|missing| missing.bytes).sum();
