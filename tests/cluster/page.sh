@@ -193,4 +193,11 @@ on node2 dd if=/dev/urandom of=/mnt/scratch/data bs=1M count=8 conv=fsync status
 like 'forebay status --meta $FOREBAY_META'
 like "forebay group show fast"
 like "forebay status /mnt/scratch"
+
+# The line of fstab does as well; who mounts has the store's credentials here, as a machine would have an identity.
+on node2 /usr/local/bin/forebay umount /mnt/scratch >"$SCRATCH/umount.log" 2>&1 || { cat "$SCRATCH/umount.log" >&2; fail "umount on node2"; }
+sed -n 's/^    \(forebay:.* fuse.forebay .*\)/\1/p' "$PAGE" >"$SCRATCH/node2/etc/fstab"
+[ "$(wc -l <"$SCRATCH/node2/etc/fstab")" = 1 ] || fail "the page has no line of fstab, or several"
+on node2 mount /mnt/scratch >"$SCRATCH/mount.log" 2>&1 || { cat "$SCRATCH/mount.log" >&2; fail "mount by the line of fstab"; }
+[ "$(on node2 sha256sum /mnt/scratch/data)" = "$(on node1 sha256sum /mnt/scratch/data)" ] || fail "node2 reads other data than it wrote"
 for name in node1 node2; do on "$name" /usr/local/bin/forebay umount /mnt/scratch >"$SCRATCH/umount.log" 2>&1 || { cat "$SCRATCH/umount.log" >&2; fail "umount on $name"; }; done
