@@ -2,11 +2,15 @@
 
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use forebay_engine::{Batch, EngineError, EngineHost, Outcome};
+use forebay_object::{Fault, FaultyStore, ObjectStore, Operation};
 use forebay_slate::{SlateHost, Waits};
 
 use crate::{
@@ -110,4 +114,28 @@ fn the_registry_is_not_taken_from_who_writes_to_it() {
     assert_eq!(taken.get(b"row").unwrap(), Some(b"alive".to_vec()));
     assert_ne!(engine.commit(&Batch::of(&row("too late"))).unwrap(), Outcome::Committed);
     assert_eq!(taken.get(b"row").unwrap(), Some(b"alive".to_vec()));
+}
+
+/// The store takes longer for the first look at the log than a log is watched.
+#[test]
+fn the_registry_is_not_taken_because_the_store_is_slow() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).registry().unwrap();
+    commit(engine.as_ref(), &row("alive"));
+    let waits = Waits { quiet: Duration::from_secs(2), ..PATIENT };
+    let slow = Arc::new(FaultyStore::new(Arc::new(store(dir.path())), 1));
+    let other = SlateHost::over(ObjectStore::over(Arc::clone(&slow) as _), waits).unwrap();
+    slow.plan(Operation::List, Fault::Delay(Duration::from_millis(2500)));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                commit(engine.as_ref(), &row("alive"));
+            }
+        });
+        let locked = other.registry();
+        ended.store(true, Ordering::Relaxed);
+        assert!(matches!(locked, Err(EngineError::Locked { .. })), "{locked:?}");
+    });
+    assert_eq!(engine.commit(&Batch::of(&row("goes on"))).unwrap(), Outcome::Committed);
 }
