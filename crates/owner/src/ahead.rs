@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use forebay_cluster::{Access, Lease, Need, SessionId};
+use forebay_cluster::{Access, Lease, Need, RequestId, SessionId};
 use forebay_meta::{MetaError, Namespace};
 use forebay_protocol::{Answer, Failure, InodeAnswer, Operation, Request, Rights, Step, Undone};
 use forebay_types::{Ino, SubvolumeId};
@@ -158,19 +158,19 @@ impl VolumeOwner {
     /// [`MetaError`] where nothing was changed.
     pub(crate) fn carry_out_ahead(
         &self,
-        session: SessionId,
+        by: (SessionId, RequestId),
         rights: &Rights,
         (steps, held): (&[Step], &[Need]),
     ) -> Result<Answer, MetaError> {
         let needs = needs(steps, &self.ns, self.at)?;
-        if self.core.lock().lacks_lease(session, &needs) {
+        if self.core.lock().lacks_lease(by.0, &needs) {
             return Ok(Answer::Failed(Failure::NotPermitted));
         }
         // Those of commits are among the latter.
         let mut covered: FxHashSet<Ino> = needs.iter().chain(held).map(|need| need.ino).collect();
         let (mut undone, mut failed, mut gone) = (Undone::default(), Vec::new(), Vec::new());
         for (at, step) in steps.iter().enumerate() {
-            let failure = match self.step_once_read(session, rights, (at, step), (&covered, &undone)) {
+            let failure = match self.step_once_read(by, rights, (at, step), (&covered, &undone)) {
                 Ok(Answer::Failed(failure)) => failure,
                 Ok(Answer::Committed(left_out)) => {
                     gone.extend(left_out);
@@ -194,14 +194,14 @@ impl VolumeOwner {
     /// are committed with all the others or not at all. The first has none before it: it is for the caller to begin again.
     fn step_once_read(
         &self,
-        session: SessionId,
+        by: (SessionId, RequestId),
         rights: &Rights,
         (at, step): (usize, &Step),
         (covered, undone): (&FxHashSet<Ino>, &Undone),
     ) -> Result<Answer, MetaError> {
         let mut told = false;
         loop {
-            let done = self.step(session, rights, step, (covered, undone));
+            let done = self.step(by, rights, step, (covered, undone));
             match &done {
                 Err(MetaError::Engine(error)) if may_pass(error) && at > 0 => {
                     if !told {
@@ -225,7 +225,7 @@ impl VolumeOwner {
 
     fn step(
         &self,
-        session: SessionId,
+        by: (SessionId, RequestId),
         rights: &Rights,
         step: &Step,
         (covered, undone): (&FxHashSet<Ino>, &Undone),
@@ -243,9 +243,9 @@ impl VolumeOwner {
             (Operation::Commit(commit), None) if !commit.objects.is_empty() => {
                 Ok(Answer::Failed(Failure::Invalid))
             }
-            (Operation::Make(..), Some(ino)) => self.make_ahead(session, rights, &step.operation, ino),
+            (Operation::Make(..), Some(ino)) => self.make_ahead(by.0, rights, &step.operation, ino),
             (Operation::Make(..), None) | (_, Some(_)) => Ok(Answer::Failed(Failure::Invalid)),
-            (operation, None) if Step::may_be(operation) => self.perform(session, rights, operation, &needs),
+            (operation, None) if Step::may_be(operation) => self.perform(by, rights, operation, &needs),
             _ => Ok(Answer::Failed(Failure::Invalid)),
         })
     }

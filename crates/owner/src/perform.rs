@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_cluster::{Need, SessionId};
+use forebay_cluster::{Need, RequestId, SessionId};
 use forebay_format::row::{Extent, ObjectRef};
 use forebay_group::SetState;
 use forebay_meta::{Inode, MetaError, NewContents, NewSegment, Piece, PieceSource, Removed};
@@ -44,13 +44,13 @@ fn inode(inode: &Inode) -> Answer {
 }
 
 impl VolumeOwner {
-    /// Carries an operation of a session out, as far as it may, with what it needs.
+    /// Carries an operation of a session out, which came by this request, as far as it may, with what it needs.
     ///
     /// # Errors
     /// [`MetaError`]; nothing was changed.
     pub(crate) fn perform(
         &self,
-        session: SessionId,
+        (session, by): (SessionId, RequestId),
         rights: &Rights,
         operation: &Operation,
         needs: &[Need],
@@ -85,11 +85,11 @@ impl VolumeOwner {
             }
             Operation::Numbers(segments, objects) => self.give(session, *segments, *objects)?,
             Operation::Runs(runs) => self.give_runs(session, *runs)?,
-            Operation::Ahead(steps) => self.carry_out_ahead(session, rights, (steps, needs))?,
+            Operation::Ahead(steps) => self.carry_out_ahead((session, by), rights, (steps, needs))?,
             Operation::Commit(commit) => self.take_in(session, rights, (commit, needs))?,
             Operation::Seal(inos) => self.seal(session, rights, (inos, needs))?,
             Operation::Space => self.space(),
-            Operation::Reserve { needs, spare } => self.reserve(session, (*needs, *spare)),
+            Operation::Reserve { needs, spare } => self.reserve((session, by), (*needs, *spare)),
             Operation::Hold(inos) => self.hold(session, rights, (inos, needs))?,
             Operation::Share { source, from, len, .. } if self.exceeds(*source, *from, *len)? => {
                 Answer::Failed(Failure::NoSpace)

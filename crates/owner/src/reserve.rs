@@ -1,10 +1,13 @@
 //! Room that is set aside for bytes that sessions keep back, where the volume has a limit: what a client has taken in it can commit, whatever others write meanwhile.
 //!
+//! A client asks by requests that are repeated where their answer was lost, and asks anew where it waits for one no longer: of those of one session the one that came last counts,
+//! in whatever order they are carried out.
+//!
 //! It is in memory alone. A later owner knows nothing of it until clients have said again what they need, which they do once it has greeted them.
 
 use std::sync::atomic::Ordering;
 
-use forebay_cluster::SessionId;
+use forebay_cluster::{RequestId, SessionId};
 use forebay_protocol::{Answer, Push};
 use rustc_hash::FxHashMap;
 
@@ -15,39 +18,49 @@ const SPARE_OF_FREE: u64 = 64;
 
 /// How many bytes are set aside for each session.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved(FxHashMap<SessionId, u64>);
+pub(crate) struct Reserved(FxHashMap<SessionId, Share>);
+
+/// What is set aside for a session.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    bytes: u64,
+    /// The request that it was set aside by.
+    by: RequestId,
+}
 
 impl Reserved {
     /// For others than this one.
     pub(crate) fn for_others(&self, session: SessionId) -> u64 {
         let others = self.0.iter().filter(|(other, _)| **other != session);
-        others.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        others.fold(0, |sum, (_, share)| sum.saturating_add(share.bytes))
     }
 
     fn sum(&self) -> u64 {
-        self.0.values().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+        self.0.values().fold(0, |sum, share| sum.saturating_add(share.bytes))
     }
 
     /// For this one.
     pub(crate) fn own(&self, session: SessionId) -> u64 {
-        self.0.get(&session).copied().unwrap_or_default()
+        self.0.get(&session).map_or(0, |share| share.bytes)
     }
 
-    /// Sets aside what there is of it, in place of what was. Returns how much that is. What was set aside before and is needed still stays, whatever is free.
-    fn set(&mut self, session: SessionId, (needs, spare): (u64, u64), free: u64) -> u64 {
-        let given = needs.min(free.max(self.own(session)));
+    /// Sets aside what there is of it, in place of what was, unless that was asked for by a later request. Returns how much is set aside then. What was before and is needed still
+    /// stays, whatever is free.
+    fn set(&mut self, (session, by): (SessionId, RequestId), (needs, spare): (u64, u64), free: u64) -> u64 {
+        let own = self.own(session);
+        if self.0.get(&session).is_some_and(|share| share.by > by) {
+            return own;
+        }
+        let given = needs.min(free.max(own));
         let given = given + spare.min(free.saturating_sub(given) / SPARE_OF_FREE);
-        match given {
-            0 => self.0.remove(&session),
-            given => self.0.insert(session, given),
-        };
+        self.0.insert(session, Share { bytes: given, by });
         given
     }
 
     /// A session has committed so many.
     pub(crate) fn spend(&mut self, session: SessionId, bytes: u64) {
-        if let Some(left) = self.0.get_mut(&session) {
-            *left = left.saturating_sub(bytes);
+        if let Some(share) = self.0.get_mut(&session) {
+            share.bytes = share.bytes.saturating_sub(bytes);
         }
     }
 
@@ -106,15 +119,34 @@ impl VolumeOwner {
     }
 
     /// [`forebay_protocol::Operation::Reserve`]
-    pub(crate) fn reserve(&self, session: SessionId, wanted: (u64, u64)) -> Answer {
+    pub(crate) fn reserve(&self, (session, by): (SessionId, RequestId), wanted: (u64, u64)) -> Answer {
         let Some(limit) = self.limit() else { return Answer::Reserved(None) };
         let _one_at_a_time = self.reserving.lock();
         // Not inside: an operation that has its turn looks whether an inode is open.
         let free = self.free_for(session, limit);
         let mut core = self.core.lock();
         match core.sessions.lives(session) {
-            true => Answer::Reserved(Some(core.reserved.set(session, wanted, free))),
+            true => Answer::Reserved(Some(core.reserved.set((session, by), wanted, free))),
             false => Answer::Reserved(Some(0)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_requests_the_later_one_counts_whichever_is_carried_out_first() {
+        let (mut reserved, session) = (Reserved::default(), SessionId(1));
+        let mut set = |by, needs| reserved.set((session, RequestId(by)), (needs, 0), 1000);
+        assert_eq!(set(1, 100), 100);
+        assert_eq!(set(3, 700), 700);
+        assert_eq!(set(2, 300), 700, "what stands is told");
+        assert_eq!(set(4, 0), 0);
+        assert_eq!(set(3, 700), 0, "also where that is nothing");
+        assert_eq!(set(5, 200), 200);
+        reserved.forget(session);
+        assert_eq!(reserved.sum(), 0);
     }
 }

@@ -71,7 +71,9 @@ impl VolumeOwner {
         }
         let (done, changed) = match forbidden {
             Some(failure) => (Ok(Answer::Failed(failure)), false),
-            None => CommitLog::watch(|| self.perform(request.session, &rights, &request.operation, &needs)),
+            None => {
+                CommitLog::watch(|| self.perform((request.session, id), &rights, &request.operation, &needs))
+            }
         };
         let made = self.made_ahead(&request, &done);
         let sealed = match &done {
