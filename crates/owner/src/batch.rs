@@ -16,7 +16,7 @@ use forebay_protocol::{Push, Refusal, Request, Response, Rights};
 
 use crate::{
     ahead::GivenRuns, keeping::Reports, locks::SharedLocks, numbers::Given, offers::Groups, opens::Opens,
-    policies::Policies, request::Reply, reserve::Reserved, sets::Sets,
+    policies::Policies, request::Reply, reserve::Reserved, sets::Sets, unread::Unread,
 };
 
 /// The number of a batch: they are committed one after the other.
@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) groups: Groups,
     /// What members say of the policies.
     pub(crate) kept: Reports,
+    /// Of what they cannot be told what is wanted.
+    pub(crate) unread: Unread,
     /// Segments that are open and whose writer has ended.
     pub(crate) recoveries: BTreeMap<SegmentId, Recovery>,
     /// What sessions are to be told once nothing is locked here.

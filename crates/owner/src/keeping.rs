@@ -15,7 +15,7 @@ use forebay_protocol::{
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, SyncClass};
 use rustc_hash::FxHashMap;
 
-use crate::{batch::Core, carry, owner::VolumeOwner, policies::Policies};
+use crate::{batch::Core, carry, owner::VolumeOwner, policies::Policies, unread::Lacking};
 
 /// Inodes that one page looks at, about.
 const INODES: usize = 4096;
@@ -158,23 +158,39 @@ impl VolumeOwner {
     /// # Errors
     /// [`MetaError`].
     pub fn wanted(&self, group: GroupId, from: (Ino, u64)) -> Result<WantedPage, MetaError> {
-        let mut page = WantedPage::default();
         if !self.core.lock().policies.say_of_caches() {
-            return Ok(page);
+            return Ok(WantedPage::default());
         }
-        let (mut ino, mut offset) = from;
+        let mut unread = Vec::new();
+        let page = self.page(group, from, &mut unread)?;
+        let upto = page.next.map(|(ino, _)| ino);
+        let new = self.core.lock().unread.found((from.0, upto), unread);
+        for (ino, why) in new {
+            tracing::warn!(%ino, "no member keeps what is not told of an inode: {why}");
+        }
+        Ok(page)
+    }
+
+    /// A page, and what of it could not be read: it would keep members from all that comes after it, for as long as nobody mends it.
+    fn page(
+        &self,
+        group: GroupId,
+        (mut ino, mut offset): (Ino, u64),
+        unread: &mut Vec<(Ino, Lacking)>,
+    ) -> Result<WantedPage, MetaError> {
+        let mut page = WantedPage::default();
         let mut left = PIECES;
         for _ in 0..INODES / STEP {
             let found = self.ns.policy_files(self.at, ino, STEP)?;
-            for (ino, error) in found.unreadable {
-                tracing::warn!(%ino, %error, "no member keeps anything of an inode whose row cannot be read; `forebay fsck` tells more");
-            }
+            unread.extend(
+                found.unreadable.into_iter().map(|(ino, error)| (ino, lacking(None, 0, ino, &error))),
+            );
             for (file, policy, size) in found.files {
                 let wish = self.core.lock().policies.wish(policy, group);
                 let start = if file == ino { offset } else { 0 };
                 if let Some(wish) = wish
                     && let Some(stopped) =
-                        self.want((&mut page.places, &mut left), (file, policy, wish), start..size)?
+                        self.want((&mut page.places, &mut left, unread), (file, policy, wish), start..size)?
                 {
                     page.next = Some((file, stopped));
                     return Ok(page);
@@ -192,7 +208,7 @@ impl VolumeOwner {
     /// The stored bytes of a file. Says where it stopped, if there are enough of them, or it was gone through enough pieces.
     fn want(
         &self,
-        (places, left): (&mut Vec<WantedPlace>, &mut usize),
+        (places, left, unread): (&mut Vec<WantedPlace>, &mut usize, &mut Vec<(Ino, Lacking)>),
         (ino, policy, wish): (Ino, PolicyId, Wish),
         range: std::ops::Range<u64>,
     ) -> Result<Option<u64>, MetaError> {
@@ -206,9 +222,9 @@ impl VolumeOwner {
                 Ok(pieces) => pieces,
                 // It was removed meanwhile, and with it what is wanted.
                 Err(MetaError::Stale(_)) => return Ok(None),
-                // Else it would keep members from all that comes after it, for as long as nobody mends it.
                 Err(error @ MetaError::Damaged { .. }) => {
-                    tracing::warn!(%ino, %error, "no member keeps the rest of a file whose rows cannot be read");
+                    let bytes = if wish == Wish::Nowhere { 0 } else { range.end - at };
+                    unread.push((ino, lacking(Some(policy), bytes, ino, &error)));
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
@@ -259,6 +275,7 @@ impl VolumeOwner {
             return None;
         }
         let mut kept = PolicyKept { whole: true, ..PolicyKept::default() };
+        let of = |id: PolicyId| policy.is_none_or(|policy| core.policies.chain(id).any(|id| id == policy));
         let members = core.groups.known.get(&group).map(|known| &known.view.members);
         for (id, member) in members.into_iter().flatten() {
             if member.state != MemberState::Active {
@@ -270,11 +287,18 @@ impl VolumeOwner {
             let Some(Said { report, .. }) = said else { continue };
             kept.heard += 1;
             kept.whole &= report.whole;
-            let of =
-                |id: PolicyId| policy.is_none_or(|policy| core.policies.chain(id).any(|id| id == policy));
             report.sums.iter().filter(|(id, _)| of(*id)).for_each(|(_, sums)| join(&mut kept.sums, sums));
         }
+        core.unread.tell(&mut kept, of);
         Some(kept)
+    }
+}
+
+fn lacking(policy: Option<PolicyId>, bytes: u64, ino: Ino, error: &dyn std::fmt::Display) -> Lacking {
+    Lacking {
+        policy,
+        bytes,
+        why: format!("rows of inode {ino} cannot be read ({error}): `forebay fsck` tells more"),
     }
 }
 

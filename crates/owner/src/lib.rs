@@ -36,6 +36,7 @@ mod take;
 mod ticks;
 mod tidy;
 mod told;
+mod unread;
 
 pub use beside::{OwnerStatus, SessionStatus};
 pub use copies::SetsStatus;

@@ -113,6 +113,7 @@ impl VolumeOwner {
             administer: Default::default(),
             groups: Groups::default(),
             kept: Default::default(),
+            unread: Default::default(),
             recoveries: BTreeMap::new(),
             tell: Vec::new(),
             garbage_since: FxHashMap::default(),

@@ -267,7 +267,7 @@ pub(super) fn kept_lines(label: &str, kept: &PolicyKept, of: &str) -> String {
         (0, _) => format!("{label:<13} nothing {of}: the group has no active member\n"),
         (_, 0) => format!("{label:<13} not known yet {of}: no member has said what it has\n"),
         _ => {
-            let so_far = if *whole { "" } else { ", and members are still going through it" };
+            let so_far = if *whole { "" } else { ", and not all that there is has been gone through" };
             format!("{label:<13} {} of {} {of}{so_far}\n", human(sums.kept), human(sums.wanted))
         }
     };
@@ -278,6 +278,9 @@ pub(super) fn kept_lines(label: &str, kept: &PolicyKept, of: &str) -> String {
     };
     not(sums.no_room, "do not fit: half of each member's cache may be pinned, and others need the rest");
     not(sums.failed, &format!("were not to be had: {}", sums.why));
+    if sums.failed == 0 && !sums.why.is_empty() {
+        text.push_str(&format!("{:<13} {}\n", "", sums.why));
+    }
     if (1..*members).contains(heard) {
         text.push_str(&format!("{:<13} {heard} of {members} members have said what they have\n", ""));
     }

@@ -6,8 +6,8 @@ use forebay_engine::{Batch, Engine};
 use forebay_format::key::Item;
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
-    Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyReport, PolicyRule,
-    PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
+    Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept, PolicyReport,
+    PolicyRule, PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
 };
 use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
 
@@ -244,9 +244,19 @@ fn what_cannot_be_read_keeps_members_from_nothing_else() {
         world.engine.commit(&Batch::of(&rows)).unwrap();
     }
     let later = world.owner();
+    let policy = later.owner.policy_of(dir).unwrap().policy;
+    let all_good = |kept: PolicyKept| (kept.whole, kept.sums.wanted, kept.sums.failed);
+    assert_eq!(later.owner.kept(Some(policy), GROUP).map(all_good), Some((true, 0, 0)), "nobody has asked");
     let all = wanted(&later, GROUP);
     let of_good = later.owner.wanted(GROUP, (good, 0)).unwrap().places;
     assert!(of_good.len() == 2 && all.ends_with(&of_good), "{all:?}");
+    // And nobody takes what members say for all that there is.
+    for of in [Some(policy), None] {
+        let kept = later.owner.kept(of, GROUP).unwrap();
+        assert!(kept.sums.why.contains("cannot be read"), "{kept:?}");
+        assert!(kept.sums.failed >= 100 && kept.sums.failed == kept.sums.wanted, "{kept:?}");
+        assert!(!kept.whole);
+    }
     later.stop().unwrap();
 }
 
