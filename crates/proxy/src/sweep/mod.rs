@@ -33,6 +33,8 @@ const RATE: u64 = 64 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After so many passes in a row that ended because policies had changed, one goes on to its end.
 const CUT_SHORT_MAX: u32 = 2;
+/// An owner that did not answer is left alone for so many times as long as that took, and for so long at most: others wait for their turn meanwhile.
+const SILENT: (u32, Duration) = (10, Duration::from_secs(60));
 /// The pause after a pass is this many times what it took, within the bounds of [`Pace`]; once, if something failed.
 const PAUSE_SHARE: u32 = 20;
 
@@ -45,6 +47,8 @@ pub(crate) struct Pace {
     pub(crate) pause: (Duration, Duration),
     /// How long a view stands before a pass is made for it, and for how long a volume is not read through the group before what is here of it is dropped.
     pub(crate) view_stands: Duration,
+    /// For how many times as long as an owner did not answer it is left alone, and for how long at most.
+    pub(crate) silent: (u32, Duration),
 }
 
 impl Default for Pace {
@@ -53,6 +57,7 @@ impl Default for Pace {
             ask_every: Duration::from_secs(10),
             pause: (Duration::from_secs(60), Duration::from_secs(3600)),
             view_stands: Duration::from_secs(60),
+            silent: SILENT,
         }
     }
 }
@@ -87,6 +92,8 @@ struct Known {
     id: Option<VolumeId>,
     version: Option<PolicyVersion>,
     report: Option<PolicyReport>,
+    /// Until when its owner is left alone, and what it did instead of answering.
+    silent: Option<(Instant, String)>,
 }
 
 /// What a sweep has around it.
@@ -318,6 +325,7 @@ impl Shared {
             let last = self.known.lock().get(&name).and_then(|known| known.report.clone());
             let so_far = so_far.as_ref().filter(|(at, _)| *at == name);
             let report = so_far.map(|(_, report)| report.clone()).or(last);
+            self.known.lock().entry(name.clone()).or_default();
             let answer = self.ask(acts, &name, None, report);
             let mut all = self.known.lock();
             let known = all.entry(name.clone()).or_default();
@@ -339,8 +347,25 @@ impl Shared {
         from: Option<(forebay_types::Ino, u64)>,
         report: Option<PolicyReport>,
     ) -> Result<Wanted, String> {
+        if let Some(why) = self.is_silent(volume) {
+            return Err(why);
+        }
         let ((group, member), incarnation) = (self.ids, acts.incarnation);
-        let volume = volume.to_owned();
-        self.asks.wanted(&WantedOf { volume, group, member, incarnation, from, report })
+        let of = WantedOf { volume: volume.to_owned(), group, member, incarnation, from, report };
+        let began = Instant::now();
+        let answer = self.asks.wanted(&of);
+        if let Some(known) = self.known.lock().get_mut(volume) {
+            let (times, most) = self.pace.silent;
+            let until = Instant::now() + began.elapsed().saturating_mul(times).min(most);
+            known.silent = answer.as_ref().err().map(|why| (until, why.clone()));
+        }
+        answer
+    }
+
+    /// Why the owner of a volume is not asked now.
+    fn is_silent(&self, volume: &str) -> Option<String> {
+        let known = self.known.lock();
+        let (until, why) = known.get(volume)?.silent.as_ref()?;
+        (Instant::now() < *until).then(|| why.clone())
     }
 }

@@ -18,8 +18,10 @@ use parking_lot::Mutex;
 use super::{Acts, Asks};
 use crate::membership::{Meta, Place};
 
-/// How long an answer may take, in milliseconds: an owner looks at thousands of inodes.
-const ANSWER_MS: u32 = 20_000;
+/// How long an answer may take, in milliseconds: for a page an owner looks at thousands of inodes.
+const PAGE_MS: u32 = 20_000;
+/// And where it is asked for the version alone.
+const VERSION_MS: u32 = 5_000;
 const VOLUMES_MS: u32 = 3_000;
 /// Bytes of an answer.
 const REPLY_MAX: u32 = 4 << 20;
@@ -78,7 +80,7 @@ impl Servers {
             kind: Kind::Wanted as u16,
             body: of.encode().into(),
             bulk: Bytes::new(),
-            deadline_ms: ANSWER_MS,
+            deadline_ms: if of.from.is_some() { PAGE_MS } else { VERSION_MS },
             reply_max: REPLY_MAX,
         };
         match self.client(address).map_err(Failed::Finally)?.call_blocking(request) {

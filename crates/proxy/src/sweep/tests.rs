@@ -42,6 +42,8 @@ struct Office {
     reports: Mutex<Vec<PolicyReport>>,
     /// Whose owner is away.
     silent: Mutex<Option<String>>,
+    /// Questions to it.
+    unanswered: AtomicUsize,
     /// Pages that were asked for.
     pages: AtomicUsize,
     /// What happens while the next page is asked for.
@@ -65,6 +67,8 @@ impl Asks for Arc<Office> {
     fn wanted(&self, of: &WantedOf) -> Result<Wanted, String> {
         assert_eq!((of.group, of.member), (GROUP, self.own));
         if *self.silent.lock() == Some(of.volume.clone()) {
+            self.unanswered.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
             return Err("its owner is away".to_owned());
         }
         // As an owner does: before it looks.
@@ -156,6 +160,7 @@ impl Bed {
             fails: Mutex::new(None),
             reports: Mutex::default(),
             silent: Mutex::default(),
+            unanswered: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             meanwhile: Mutex::default(),
         });
@@ -163,7 +168,7 @@ impl Bed {
         // The lock on the directory lasts as long as this process.
         std::mem::forget(directory);
         let hour = Duration::from_secs(3600);
-        let pace = Pace { ask_every: hour, pause: (hour, hour), view_stands: hour };
+        let pace = Pace { ask_every: hour, pause: (hour, hour), view_stands: hour, silent: (0, hour) };
         let asks = Box::new(Arc::clone(&office));
         let shared = Shared { ids: (GROUP, own), asks, objects, pace, known: Mutex::default() };
         let (going, ended) = mpsc::channel();
@@ -294,6 +299,29 @@ fn an_owner_that_is_away_keeps_the_pins_of_its_volume_alone() {
     *bed.office.silent.lock() = None;
     bed.round().unwrap();
     assert_eq!(bed.pinned(), 2 * MIB);
+}
+
+#[test]
+fn an_owner_that_does_not_answer_is_left_alone_for_a_while() {
+    let mut bed = Bed::new(64 * MIB);
+    bed.shared.pace.silent = (u32::MAX, Duration::from_secs(3600));
+    for number in 0..2 {
+        bed.put(number, MIB);
+    }
+    bed.office.wanted.lock().insert("a".to_owned(), Vec::new());
+    *bed.office.silent.lock() = Some("a".to_owned());
+    // It is asked for the version all the time, if it were.
+    bed.shared.pace.ask_every = Duration::ZERO;
+    for number in 0..2 {
+        bed.wants(vec![place(number, MIB, Wish::Stay)]);
+        assert_eq!(bed.round(), Err("its owner is away".to_owned()));
+        assert_eq!(bed.pinned(), MIB, "the other one has its turn");
+    }
+    assert_eq!(bed.office.unanswered.load(Relaxed), 1);
+    *bed.office.silent.lock() = None;
+    bed.shared.known.lock().get_mut("a").unwrap().silent.as_mut().unwrap().0 = std::time::Instant::now();
+    assert_eq!(bed.round(), Ok(()));
+    assert!(bed.shared.known.lock()["a"].silent.is_none());
 }
 
 #[test]
