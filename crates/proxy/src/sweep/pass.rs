@@ -24,9 +24,16 @@ const SEEN_MAX: usize = 1 << 20;
 const GIVE_UP_AFTER: u32 = 3;
 
 /// Why a volume was not gone through.
-pub(super) enum Left {
+enum Left {
     /// In words: another pass may find it.
     Failed(String),
+    /// No other volume is, either.
+    Cut(Cut),
+}
+
+/// Why a pass ends before its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cut {
     /// This proxy stops.
     Stopped,
     /// Policies have changed, or the volumes: by what was wanted before nothing more is to be done.
@@ -70,6 +77,15 @@ struct Part {
     range: Range<u64>,
 }
 
+/// What is seen to while a volume is gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Walk {
+    /// Bytes that are to be on no disk here: they are dropped.
+    Drops,
+    /// Bytes that are to be here: they are fetched and pinned.
+    Fetches,
+}
+
 /// A pass that is under way.
 struct Pass<'a> {
     shared: &'a Shared,
@@ -81,8 +97,10 @@ struct Pass<'a> {
     heeds_news: bool,
     asked: Instant,
     seen: FxHashSet<(ObjectKey, u64)>,
-    /// The volume that it is at, what was found of it, and of its store.
+    /// The volume that it is at, for what, whether any of it is to be here, what was found of it, and of its store.
     volume: &'a str,
+    walk: Walk,
+    fetches: bool,
     sums: BTreeMap<PolicyId, PolicySums>,
     store: Heard,
 }
@@ -106,33 +124,17 @@ impl Shared {
             asked: Instant::now(),
             seen: FxHashSet::default(),
             volume: "",
+            walk: Walk::Drops,
+            fetches: false,
             sums: BTreeMap::new(),
             store: Heard::default(),
         };
         let mut passed = Passed { whole: true, ..Passed::default() };
-        let mut unknown = BTreeSet::new();
-        for volume in goes_by.keys() {
-            (pass.volume, pass.store) = (volume, Heard::default());
-            pass.sums.clear();
-            let gone_through = pass.go_through();
-            for sums in pass.sums.values() {
-                passed.no_room += sums.no_room;
-                passed.failed += sums.failed;
-            }
-            match gone_through {
-                // What was found before counts until all is known anew.
-                Ok(()) => self.known.lock().entry(volume.clone()).or_default().report = Some(pass.report()),
-                Err(Left::Failed(why)) => {
-                    tracing::info!("what policies want of '{volume}' was not gone through: {why}");
-                    passed.whole = false;
-                    unknown.extend(self.number(volume));
-                }
-                Err(Left::Stopped) => return Passed { whole: false, ..passed },
-                Err(Left::News) => return Passed { whole: false, news: true, ..passed },
-            }
+        match pass.go_through_all(&mut passed) {
+            // Of what is wanted there nothing is known: its pins stay, and nobody else's for its sake.
+            Ok(unknown) => passed.unpinned = self.objects.unpin_others(mark, &unknown),
+            Err(left) => (passed.whole, passed.news) = (false, left == Cut::News),
         }
-        // Of what is wanted there nothing is known: its pins stay, and nobody else's for its sake.
-        passed.unpinned = self.objects.unpin_others(mark, &unknown);
         passed
     }
 
@@ -143,7 +145,62 @@ impl Shared {
     }
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// Drops of all volumes what is not to be here, and then fetches what is: that may take hours, for which nothing stays that must not be here. Returns those volumes of which it is not known
+    /// what is wanted.
+    fn go_through_all(&mut self, passed: &mut Passed) -> Result<BTreeSet<VolumeNumber>, Cut> {
+        let (mut unknown, mut to_fetch) = (BTreeSet::new(), Vec::new());
+        let volumes = self.goes_by.keys();
+        for volume in volumes {
+            if self.walk(volume, (Walk::Drops, BTreeMap::new()))? {
+                to_fetch.push((volume, self.fetches, std::mem::take(&mut self.sums)));
+            } else {
+                passed.whole = false;
+                unknown.extend(self.shared.number(volume));
+            }
+        }
+        for (volume, fetches, dropped) in to_fetch {
+            let walked = match fetches {
+                true => self.walk(volume, (Walk::Fetches, dropped)),
+                false => {
+                    (self.volume, self.sums) = (volume, dropped);
+                    Ok(true)
+                }
+            };
+            for sums in self.sums.values() {
+                passed.no_room += sums.no_room;
+                passed.failed += sums.failed;
+            }
+            if walked? {
+                // What was found before counts until all is known anew.
+                let report = Some(self.report());
+                self.shared.known.lock().entry(volume.clone()).or_default().report = report;
+            } else {
+                passed.whole = false;
+                unknown.extend(self.shared.number(volume));
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Goes through a volume for something, on top of what was found of it before. Whether every page came.
+    fn walk(
+        &mut self,
+        volume: &'a str,
+        (walk, sums): (Walk, BTreeMap<PolicyId, PolicySums>),
+    ) -> Result<bool, Cut> {
+        (self.volume, self.walk, self.sums, self.store) = (volume, walk, sums, Heard::default());
+        self.fetches = false;
+        match self.go_through() {
+            Ok(()) => Ok(true),
+            Err(Left::Failed(why)) => {
+                tracing::info!("what policies want of '{volume}' was not gone through: {why}");
+                Ok(false)
+            }
+            Err(Left::Cut(cut)) => Err(cut),
+        }
+    }
+
     /// What was found of the volume in this pass.
     fn report(&self) -> PolicyReport {
         let sums = self.sums.iter().map(|(policy, sums)| (*policy, sums.clone())).collect();
@@ -167,7 +224,7 @@ impl Pass<'_> {
     /// Looks now and then whether to go on: between one request to a store and the next.
     fn go_on(&mut self) -> Result<(), Left> {
         if !self.until.goes_on() {
-            return Err(Left::Stopped);
+            return Err(Left::Cut(Cut::Stopped));
         }
         if self.asked.elapsed() < self.shared.pace.ask_every {
             return Ok(());
@@ -177,7 +234,7 @@ impl Pass<'_> {
         self.asked = Instant::now();
         // Who does not answer has no news.
         match now.is_ok_and(|(now, _)| now != *self.goes_by) && self.heeds_news {
-            true => Err(Left::News),
+            true => Err(Left::Cut(Cut::News)),
             false => Ok(()),
         }
     }
@@ -191,7 +248,7 @@ impl Pass<'_> {
             let wanted = wanted.map_err(Left::Failed)?;
             let known = self.goes_by.get(self.volume).copied().flatten();
             if known.is_some_and(|version| version != wanted.version) && self.heeds_news {
-                return Err(Left::News);
+                return Err(Left::Cut(Cut::News));
             }
             if !wanted.places.is_empty() {
                 let number = self.shared.objects.volume(&wanted.volume).map_err(Left::Failed)?;
@@ -212,7 +269,12 @@ impl Pass<'_> {
         let Some(key) = number.key(wanted.place.object) else { return Ok(()) };
         let start = wanted.place.offset.saturating_add(wanted.from);
         let bytes = start..start.saturating_add(wanted.len);
-        if wanted.wish == Wish::Nowhere {
+        let to_be_here = wanted.wish != Wish::Nowhere;
+        self.fetches |= to_be_here;
+        if to_be_here != (self.walk == Walk::Fetches) {
+            return Ok(());
+        }
+        if !to_be_here {
             for range in self.unseen(key, &bytes, |_| true) {
                 self.go_on()?;
                 let dropped = self.shared.objects.expel(key, range);

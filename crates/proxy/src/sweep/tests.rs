@@ -46,8 +46,8 @@ struct Office {
     unanswered: AtomicUsize,
     /// Pages that were asked for.
     pages: AtomicUsize,
-    /// What happens while the next page is asked for.
-    meanwhile: Mutex<Option<Meanwhile>>,
+    /// What happens while a page is asked for, after so many others.
+    meanwhile: Mutex<Option<(usize, Meanwhile)>>,
 }
 
 type Meanwhile = Box<dyn FnOnce(&Office) + Send>;
@@ -78,7 +78,11 @@ impl Asks for Arc<Office> {
         } else {
             self.pages.fetch_add(1, Relaxed);
             let meanwhile = self.meanwhile.lock().take();
-            meanwhile.into_iter().for_each(|happens| happens(self));
+            match meanwhile {
+                Some((0, happens)) => happens(self),
+                Some((after, happens)) => *self.meanwhile.lock() = Some((after - 1, happens)),
+                None => {}
+            }
             self.answers()?;
         }
         let all = self.wanted.lock()[&of.volume].clone();
@@ -325,6 +329,30 @@ fn an_owner_that_does_not_answer_is_left_alone_for_a_while() {
 }
 
 #[test]
+fn what_is_to_be_nowhere_goes_before_anything_comes() {
+    let mut bed = Bed::new(64 * MIB);
+    for number in 0..8 {
+        bed.put(number, MIB);
+    }
+    let of = |numbers: std::ops::Range<u64>, wish| {
+        numbers.map(|number| place(number, MIB, wish)).collect::<Vec<_>>()
+    };
+    bed.wants(of(6..8, Wish::Near));
+    bed.office.wanted.lock().insert("w".to_owned(), of(5..6, Wish::Near));
+    bed.round().unwrap();
+    let used = |bed: &Bed| bed.shared.objects.stats().used_bytes;
+    assert_eq!(used(&bed), 3 * MIB);
+    // At the end of one volume and in the next one; the proxy stops when the first bytes are to come.
+    bed.wants([of(0..6, Wish::Stay), of(6..8, Wish::Nowhere)].concat());
+    bed.office.wanted.lock().insert("w".to_owned(), of(5..6, Wish::Nowhere));
+    let going = bed.going.take();
+    *bed.office.meanwhile.lock() = Some((5, Box::new(move |_| drop(going))));
+    bed.round().unwrap();
+    assert_eq!((used(&bed), bed.pinned()), (0, 0));
+    assert!(bed.office.meanwhile.lock().is_none());
+}
+
+#[test]
 fn pins_of_an_object_of_which_the_store_does_not_say_anything_stay() {
     let mut bed = Bed::new(64 * MIB);
     bed.put(1, MIB);
@@ -401,7 +429,8 @@ fn a_pass_ends_where_policies_have_changed_meanwhile() {
         bed.wants(all.iter().copied().rev().collect());
         let fetches = bed.fetches();
         let change = |office: &Office| *office.version.lock() += 1;
-        *bed.office.meanwhile.lock() = Some(Box::new(change));
+        // Once all pages have been gone through for what is to be dropped.
+        *bed.office.meanwhile.lock() = Some((3, Box::new(change)));
         bed.round().unwrap();
         assert_eq!(bed.fetches(), fetches + fetched, "what was wanted before is not fetched any more");
         all.reverse();
@@ -422,7 +451,8 @@ fn where_policies_change_all_the_time_every_third_pass_goes_on_to_its_end() {
     bed.wants(all.clone());
     for pinned in [2, 2, 6] {
         let change = |office: &Office| *office.version.lock() += 1;
-        *bed.office.meanwhile.lock() = Some(Box::new(change));
+        // Once all pages have been gone through for what is to be dropped.
+        *bed.office.meanwhile.lock() = Some((3, Box::new(change)));
         bed.round().unwrap();
         assert_eq!(bed.pinned(), pinned * MIB);
     }
@@ -445,7 +475,7 @@ fn a_pass_ends_where_the_proxy_stops() {
     bed.wants(all[1..].to_vec());
     // Nothing of it has to be fetched, or waited for.
     let (pages, going) = (bed.office.pages.load(Relaxed), bed.going.take());
-    *bed.office.meanwhile.lock() = Some(Box::new(move |_| drop(going)));
+    *bed.office.meanwhile.lock() = Some((0, Box::new(move |_| drop(going))));
     let pinned = bed.pinned();
     bed.round().unwrap();
     assert_eq!(bed.office.pages.load(Relaxed), pages + 1, "neither the next page nor another volume's");
