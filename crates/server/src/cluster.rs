@@ -60,13 +60,12 @@ impl Cluster {
 
     /// Where a volume should be, if that is another server.
     pub(crate) fn preferred_elsewhere(&self, volume: VolumeId) -> Option<String> {
-        self.members.lock().preferred_elsewhere(volume, self.ticks.now()).map(str::to_owned)
+        self.members.lock().preferred_elsewhere(volume).map(str::to_owned)
     }
 
     /// Whether a volume has been to be with this server for so long that another one has given it up.
     pub(crate) fn prefers_itself(&self, volume: VolumeId) -> bool {
-        let now = self.ticks.now();
-        self.members.lock().alone_or_settled(volume, now, SETTLED_AFTER + HEAD_START)
+        self.members.lock().alone_or_settled(volume, SETTLED_AFTER + HEAD_START)
     }
 
     /// Says that this server lives, hears which others do, and follows what has changed in the registry.
@@ -75,7 +74,7 @@ impl Cluster {
         let row = MemberRow { address: self.address.clone(), beat, release };
         self.registry.put_member(self.server, Some(&row))?;
         self.look()?;
-        let forgotten = self.members.lock().forgotten(self.ticks.now());
+        let forgotten = self.members.lock().forgotten();
         for server in forgotten {
             self.registry.put_member(server, None)?;
         }
@@ -86,8 +85,9 @@ impl Cluster {
 
     /// Reads who is there.
     pub(crate) fn look(&self) -> Result<(), RegistryError> {
+        let began = self.ticks.now();
         let rows = self.registry.members()?;
-        self.members.lock().saw(rows, self.ticks.now());
+        self.members.lock().saw(rows, (began, self.ticks.now()));
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Which servers live, and which of them a volume should be with. No I/O and no clock of its own.
 //!
 //! Guarantees: servers that see the same rows agree on where each volume should be; one that comes or goes moves only the volumes that are to be
-//! with it. What is decided here is never a question of safety: who owns a volume is decided by its fence alone.
+//! with it; none is taken for dead because the registry was slow to be read, or not to be read at all: only by a look that began long enough after its beat was seen to move. What is
+//! decided here is never a question of safety: who owns a volume is decided by its fence alone.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::registry::MemberRow;
 
-/// A server lives for so long after its beat last moved.
+/// A server lives until a look that began so long after its beat was seen to move finds that it has not moved again.
 pub const LIVES_FOR: Duration = Duration::from_secs(4);
 /// A row whose beat has not moved for so long is taken away.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -37,17 +38,20 @@ pub struct Members {
     own: ServerId,
     address: String,
     known: BTreeMap<ServerId, Known>,
+    /// When the last look began that told anything.
+    looked: Moment,
 }
 
 impl Members {
     /// The view of a server that has just started.
     #[must_use]
     pub fn new(own: ServerId, address: String) -> Members {
-        Members { own, address, known: BTreeMap::new() }
+        Members { own, address, known: BTreeMap::new(), looked: Moment::default() }
     }
 
-    /// Takes in the rows of all members, as a read that ended at `now` found them.
-    pub fn saw(&mut self, rows: Vec<(ServerId, MemberRow)>, now: Moment) {
+    /// Takes in the rows of all members, as a read found them that began and ended at these times.
+    pub fn saw(&mut self, rows: Vec<(ServerId, MemberRow)>, (began, now): (Moment, Moment)) {
+        self.looked = self.looked.max(began);
         let mut before = std::mem::take(&mut self.known);
         for (id, row) in rows {
             let known = match before.remove(&id) {
@@ -63,10 +67,10 @@ impl Members {
         }
     }
 
-    /// The servers that live, this one among them, with their addresses, in the order of their ids.
+    /// The servers that live as far as was seen, this one among them, with their addresses, in the order of their ids.
     #[must_use]
-    pub fn living(&self, now: Moment) -> Vec<(ServerId, &str)> {
-        let others = self.known.iter().filter(|(id, known)| **id != self.own && known.lives(now));
+    pub fn living(&self) -> Vec<(ServerId, &str)> {
+        let others = self.known.iter().filter(|(id, known)| **id != self.own && self.lives(known));
         let mut living: Vec<_> = others.map(|(id, known)| (*id, known.row.address.as_str())).collect();
         living.push((self.own, self.address.as_str()));
         living.sort_unstable();
@@ -75,69 +79,73 @@ impl Members {
 
     /// Servers whose rows are to be taken away.
     #[must_use]
-    pub fn forgotten(&self, now: Moment) -> Vec<ServerId> {
-        let gone =
-            |(id, known): &(&ServerId, &Known)| **id != self.own && now.since(known.moved) >= FORGOTTEN_AFTER;
+    pub fn forgotten(&self) -> Vec<ServerId> {
+        let gone = |(id, known): &(&ServerId, &Known)| {
+            **id != self.own && self.looked.since(known.moved) >= FORGOTTEN_AFTER
+        };
         self.known.iter().filter(gone).map(|(id, _)| *id).collect()
     }
 
     /// Another server that lives and says that it is reached where this one is.
     #[must_use]
-    pub fn twin(&self, now: Moment) -> Option<ServerId> {
+    pub fn twin(&self) -> Option<ServerId> {
         let twin = |(id, known): &(&ServerId, &Known)| {
-            **id != self.own && known.row.address == self.address && known.since.is_some() && known.lives(now)
+            **id != self.own
+                && known.row.address == self.address
+                && known.since.is_some()
+                && self.lives(known)
         };
         self.known.iter().find(twin).map(|(id, _)| *id)
     }
 
     /// Whether a former process may still live at this one's address: its beat is to be watched for [`LIVES_FOR`].
     #[must_use]
-    pub fn may_have_twin(&self, now: Moment) -> bool {
+    pub fn may_have_twin(&self) -> bool {
         self.known
             .iter()
-            .any(|(id, known)| *id != self.own && known.row.address == self.address && known.lives(now))
+            .any(|(id, known)| *id != self.own && known.row.address == self.address && self.lives(known))
     }
 
     /// The living server that a volume should be with.
     #[must_use]
-    pub fn preferred(&self, volume: VolumeId, now: Moment) -> ServerId {
-        let living = self.living(now).into_iter();
+    pub fn preferred(&self, volume: VolumeId) -> ServerId {
+        let living = self.living().into_iter();
         living.max_by_key(|(id, address)| (weight(volume, address), *id)).map_or(self.own, |(id, _)| id)
     }
 
     /// The address of the server that a volume should be with, if that is another one.
     #[must_use]
-    pub fn preferred_elsewhere(&self, volume: VolumeId, now: Moment) -> Option<&str> {
-        let preferred = self.preferred(volume, now);
+    pub fn preferred_elsewhere(&self, volume: VolumeId) -> Option<&str> {
+        let preferred = self.preferred(volume);
         self.known.get(&preferred).filter(|_| preferred != self.own).map(|known| known.row.address.as_str())
     }
 
-    /// Whether a volume should be with this server, and others that live have been seen to for so long that they know it, too.
+    /// Whether a volume should be with this server, and others that live have been seen to for so long that they know it, too. Whoever takes it then may shut out who has it.
     #[must_use]
-    pub fn alone_or_settled(&self, volume: VolumeId, now: Moment, settled: Duration) -> bool {
-        let mut others = self.known.iter().filter(|(id, known)| **id != self.own && known.lives(now));
-        let long = |known: &Known| known.since.is_some_and(|since| now.since(since) >= settled);
-        self.preferred(volume, now) == self.own && others.all(|(_, known)| long(known))
+    pub fn alone_or_settled(&self, volume: VolumeId, settled: Duration) -> bool {
+        let mut others = self.known.iter().filter(|(id, known)| **id != self.own && self.lives(known));
+        let long = |known: &Known| known.since.is_some_and(|since| self.looked.since(since) >= settled);
+        self.preferred(volume) == self.own && others.all(|(_, known)| long(known))
     }
 
     /// Whether this server takes a volume that has been to be had since `free`.
     #[must_use]
     pub fn takes(&self, volume: VolumeId, free: Moment, now: Moment) -> bool {
-        now.since(free) >= HEAD_START || self.preferred(volume, now) == self.own
+        now.since(free) >= HEAD_START || self.preferred(volume) == self.own
     }
 
-    /// The server for which this one gives a volume up, if any.
+    /// The server for which this one gives a volume up, if any: one that was heard of lately.
     #[must_use]
     pub fn gives_up_for(&self, volume: VolumeId, now: Moment) -> Option<&str> {
-        let preferred = self.known.get(&self.preferred(volume, now))?;
+        let preferred = self.known.get(&self.preferred(volume))?;
         let settled = preferred.since.is_some_and(|since| now.since(since) >= SETTLED_AFTER);
-        (preferred.row.address != self.address && settled).then_some(preferred.row.address.as_str())
+        let gives_up =
+            preferred.row.address != self.address && settled && now.since(preferred.moved) < LIVES_FOR;
+        gives_up.then_some(preferred.row.address.as_str())
     }
-}
 
-impl Known {
-    fn lives(&self, now: Moment) -> bool {
-        now.since(self.moved) < LIVES_FOR
+    fn lives(&self, known: &Known) -> bool {
+        self.looked.since(known.moved) < LIVES_FOR
     }
 }
 
@@ -157,6 +165,11 @@ mod tests {
         Moment(seconds * 1_000_000_000)
     }
 
+    /// A look that took no time.
+    fn at_once(seconds: u64) -> (Moment, Moment) {
+        (at(seconds), at(seconds))
+    }
+
     fn row(address: &str, beat: u64) -> MemberRow {
         MemberRow { address: address.to_owned(), beat, release: String::new() }
     }
@@ -170,8 +183,8 @@ mod tests {
     }
 
     /// A volume that should be with the other server, or with this one.
-    fn volume(of: ServerId, members: &Members, now: Moment) -> VolumeId {
-        (0..=255).map(|byte| VolumeId([byte; 16])).find(|id| members.preferred(*id, now) == of).unwrap()
+    fn volume(of: ServerId, members: &Members) -> VolumeId {
+        (0..=255).map(|byte| VolumeId([byte; 16])).find(|id| members.preferred(*id) == of).unwrap()
     }
 
     #[test]
@@ -187,42 +200,68 @@ mod tests {
     fn a_server_lives_while_its_beat_moves() {
         let mut members = members();
         for second in 0..10 {
-            members.saw(both(second), at(second));
+            members.saw(both(second), at_once(second));
         }
-        assert_eq!(members.living(at(12)).len(), 2);
-        assert_eq!(members.living(at(13)), [(OWN, "own:1")]);
-        members.saw(both(9), at(60));
-        assert_eq!(members.forgotten(at(68)), []);
-        assert_eq!(members.forgotten(at(69)), [OTHER]);
-        members.saw(vec![(OWN, row("own:1", 1))], at(70));
-        assert_eq!(members.forgotten(at(200)), [], "never itself");
+        for (second, living) in [(12, 2), (13, 1), (68, 1)] {
+            members.saw(both(9), at_once(second));
+            assert_eq!((members.living().len(), members.forgotten()), (living, vec![]));
+        }
+        members.saw(both(9), at_once(69));
+        assert_eq!(members.forgotten(), [OTHER]);
+        members.saw(vec![(OWN, row("own:1", 1))], at_once(70));
+        members.saw(vec![(OWN, row("own:1", 1))], at_once(200));
+        assert_eq!(members.forgotten(), [], "never itself");
+    }
+
+    #[test]
+    fn a_registry_that_is_slow_or_away_kills_nobody() {
+        let mut members = members();
+        members.saw(both(0), at_once(0));
+        let ours = volume(OWN, &members);
+        // The rows are as they were when the look began.
+        members.saw(both(0), (at(1), at(9)));
+        assert_eq!((members.living().len(), members.alone_or_settled(ours, SETTLED_AFTER)), (2, false));
+        members.saw(both(0), (at(4), at(12)));
+        assert_eq!((members.living().len(), members.alone_or_settled(ours, SETTLED_AFTER)), (1, true));
+        // One that was seen to move by the end of a look may have moved since it began.
+        members.saw(both(1), (at(13), at(30)));
+        members.saw(both(1), (at(31), at(50)));
+        assert_eq!(members.living().len(), 2);
+        assert!(!members.alone_or_settled(ours, SETTLED_AFTER), "it does not know of this one");
+        let theirs = volume(OTHER, &members);
+        assert_eq!(members.gives_up_for(theirs, at(50)), None, "nor is anything given up for it");
+        for round in 0..40 {
+            members.saw(both(round), (at(60 + round * 10), at(69 + round * 10)));
+            assert_eq!(members.living().len(), 2);
+        }
     }
 
     #[test]
     fn others_have_a_head_start_and_no_more() {
         let mut members = members();
-        members.saw(both(1), at(0));
-        let (ours, theirs) = (volume(OWN, &members, at(0)), volume(OTHER, &members, at(0)));
+        members.saw(both(1), at_once(0));
+        let (ours, theirs) = (volume(OWN, &members), volume(OTHER, &members));
         assert!(members.takes(ours, at(0), at(0)));
         assert!(!members.takes(theirs, at(0), at(0)));
         assert!(members.takes(theirs, at(0), at(1)), "it does not wait for good");
+        members.saw(both(1), at_once(4));
         assert!(members.takes(theirs, at(4), at(4)), "the other one is dead");
     }
 
     #[test]
     fn a_volume_is_given_up_when_its_preferred_server_has_settled() {
         let mut members = members();
-        members.saw(both(0), at(0));
-        let (ours, theirs) = (volume(OWN, &members, at(0)), volume(OTHER, &members, at(0)));
+        members.saw(both(0), at_once(0));
+        let (ours, theirs) = (volume(OWN, &members), volume(OTHER, &members));
         assert_eq!(members.gives_up_for(theirs, at(3)), None, "its beat was not seen to move");
         for second in 1..=5 {
             assert_eq!(members.gives_up_for(theirs, at(second)), None);
-            members.saw(both(second), at(second));
+            members.saw(both(second), at_once(second));
         }
         assert_eq!(members.gives_up_for(theirs, at(6)), Some("other:1"));
         assert_eq!(members.gives_up_for(ours, at(6)), None);
         assert_eq!(members.gives_up_for(theirs, at(10)), None, "it died");
-        members.saw(both(7), at(20));
+        members.saw(both(7), at_once(20));
         assert_eq!(members.gives_up_for(theirs, at(21)), None, "it has to settle again");
     }
 
@@ -231,7 +270,7 @@ mod tests {
         let ids = |count: u8| (1..=count).map(|id| (ServerId([id; 16]), row(&format!("host{id}:1"), 1)));
         let with = |count: u8| {
             let mut members = Members::new(OWN, "host1:1".to_owned());
-            members.saw(ids(count).collect(), at(0));
+            members.saw(ids(count).collect(), at_once(0));
             members
         };
         let (four, five) = (with(4), with(5));
@@ -239,7 +278,7 @@ mod tests {
         for number in 0..1000_u32 {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&number.to_le_bytes());
-            let (before, after) = (four.preferred(VolumeId(id), at(0)), five.preferred(VolumeId(id), at(0)));
+            let (before, after) = (four.preferred(VolumeId(id)), five.preferred(VolumeId(id)));
             assert!(after == before || after == ServerId([5; 16]));
             *counts.entry(after).or_default() += 1;
         }
@@ -251,12 +290,15 @@ mod tests {
     fn a_twin_is_one_whose_beat_moves_at_the_same_address() {
         let mut members = members();
         let twins = |beat| vec![(OWN, row("own:1", beat)), (OTHER, row("own:1", 5))];
-        members.saw(twins(1), at(0));
-        assert!(members.may_have_twin(at(0)));
-        members.saw(twins(2), at(3));
-        assert_eq!(members.twin(at(3)), None);
-        assert!(!members.may_have_twin(at(4)), "it is what was left of a former process");
-        members.saw(vec![(OTHER, row("own:1", 6))], at(5));
-        assert_eq!(members.twin(at(5)), Some(OTHER));
+        members.saw(twins(1), at_once(0));
+        assert!(members.may_have_twin());
+        members.saw(twins(2), at_once(3));
+        assert_eq!((members.twin(), members.may_have_twin()), (None, true));
+        members.saw(twins(3), (at(3), at(9)));
+        assert!(members.may_have_twin(), "that look began too early to tell");
+        members.saw(twins(4), at_once(10));
+        assert!(!members.may_have_twin(), "it is what was left of a former process");
+        members.saw(vec![(OTHER, row("own:1", 6))], at_once(11));
+        assert_eq!(members.twin(), Some(OTHER));
     }
 }

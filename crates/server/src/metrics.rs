@@ -11,7 +11,7 @@ pub(crate) fn text(cluster: &Cluster) -> String {
     let mut text = String::new();
     requests(cluster, &mut text);
     volumes(cluster, &mut text);
-    let living = cluster.members.lock().living(cluster.ticks.now()).len() as u64;
+    let living = cluster.members.lock().living().len() as u64;
     one(&mut text, "servers", "gauge", "Servers that live, this one among them.", living);
     groups(cluster, &mut text);
     sets(cluster, &mut text);

@@ -327,7 +327,7 @@ fn wait_for_former_self(cluster: &Arc<Cluster>, stopped: &dyn Fn() -> bool) -> R
             return Err(is_twin(cluster));
         }
         let members = cluster.members.lock();
-        if !members.may_have_twin(cluster.ticks.now()) {
+        if !members.may_have_twin() {
             return Ok(true);
         }
         drop(members);
@@ -339,7 +339,7 @@ fn wait_for_former_self(cluster: &Arc<Cluster>, stopped: &dyn Fn() -> bool) -> R
 }
 
 fn twin(cluster: &Cluster) -> Option<ServerId> {
-    cluster.members.lock().twin(cluster.ticks.now())
+    cluster.members.lock().twin()
 }
 
 fn is_twin(cluster: &Cluster) -> ServerError {

@@ -33,7 +33,7 @@ pub(super) fn members(cluster: &Cluster) -> Result<Vec<MemberStatus>, Refused> {
     let rows = cluster.registry.members()?;
     let living: Vec<_> = {
         let members = cluster.members.lock();
-        members.living(cluster.ticks.now()).into_iter().map(|(id, _)| id).collect()
+        members.living().into_iter().map(|(id, _)| id).collect()
     };
     let members = rows.into_iter().map(|(id, row)| MemberStatus {
         id: id.0.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),

@@ -97,7 +97,7 @@ fn begin(
 
 /// Refuses a place that others of the servers that live could not reach.
 fn reachable(cluster: &Cluster, to: &DatabasePlace, shown: &str) -> Result<(), Refused> {
-    let living = cluster.members.lock().living(cluster.ticks.now()).len();
+    let living = cluster.members.lock().living().len();
     match to {
         DatabasePlace::Engine(EngineUrl::Directory(_)) if living > 1 => Err(invalid(format!(
             "{shown} is a directory of one machine, and {living} servers are there: move it to PostgreSQL or an object store, or stop the others first"
