@@ -59,7 +59,8 @@ pub struct Probe {
     /// Empties the caches that the kernel does not hold (the daemon's memory and disk cache), or remounts. Called
     /// before each cold step, before the kernel's caches are dropped.
     pub chill: Option<Chill>,
-    /// Asked after each pass of warming; while it says no, there is another pass, up to a minute. Without it, one pass is enough.
+    /// Whether what was read since it was last asked was read warm. Asked before the first pass of warming, and after each: while it says no, there is another one, up to a minute. Without it,
+    /// one pass is enough.
     pub warmed: Option<Warmed>,
     /// Returns once the file system has collected the garbage that there was. Called beside the operations of [`Workload::StatCollecting`].
     pub collect: Option<Callback>,

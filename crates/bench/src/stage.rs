@@ -178,12 +178,14 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// Runs `pass` once, and then until the probe says that it is warm.
+    /// Runs `pass` once, and then until the probe says of one that it was warm: what was done before, by the last measurement too, says nothing of this one's caches.
     pub(crate) fn warm(&self, pass: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let begin = Instant::now();
+        let Some(warmed) = &self.probe.warmed else { return pass() };
+        let since_last_asked = || warmed().map_err(|source| self.callback("warm", source));
+        since_last_asked()?;
         pass()?;
-        let Some(warmed) = &self.probe.warmed else { return Ok(()) };
-        while !warmed().map_err(|source| self.callback("warm", source))? {
+        while !since_last_asked()? {
             if begin.elapsed() > WARMING_MAX {
                 let source = std::io::Error::other("after a minute of passes it is not warm yet");
                 return Err(self.callback("warm", source));
@@ -331,5 +333,38 @@ fn remove(path: &Path) -> Result<(), Error> {
             Err(Error::Remove { path: path.to_path_buf(), source })
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_pass_is_warm_by_what_was_opened_in_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (opened, stop) = (Arc::new(AtomicU32::new(1)), AtomicBool::new(false));
+        let counted = Arc::clone(&opened);
+        let mut plan = Plan::new(dir.path(), true);
+        plan.target_probe.warmed = Some(Box::new(move || Ok(counted.swap(0, SeqCst) > 0)));
+        let place = Place::of(dir.path()).expect("a place");
+        let stage = Stage::set(&plan, Side::Target, place, &stop).expect("a stage");
+        // The last measurement has opened it; the third pass is the first that does again.
+        for warm_from in [3, 1] {
+            let passes = AtomicU32::new(0);
+            let pass = || {
+                let at = passes.fetch_add(1, SeqCst) + 1;
+                opened.fetch_add(u32::from(at >= warm_from), SeqCst);
+                Ok(())
+            };
+            stage.warm(pass).expect("it gets warm");
+            assert_eq!(passes.load(SeqCst), warm_from);
+            opened.store(1, SeqCst);
+        }
     }
 }
