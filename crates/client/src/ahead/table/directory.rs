@@ -116,6 +116,17 @@ impl Names {
         }
     }
 
+    /// What a name that is there stands for is not known any more. False where it cannot be told from another one: then the names are not to be used again.
+    pub(super) fn hash_one(&mut self, name: &[u8], hashing: &Hashing) -> bool {
+        self.remove(name, hashing);
+        self.hashes.insert(hashing.of(name))
+    }
+
+    /// What the names stand for that are known.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.known.values()
+    }
+
     /// Keeps no more than hashes of names of which `stays` says no. One whose hash is that of another stays, too.
     pub(in crate::ahead) fn hash(&mut self, hashing: &Hashing, stays: impl Fn(&Entry) -> bool) {
         let hashes = &mut self.hashes;

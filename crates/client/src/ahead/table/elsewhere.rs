@@ -2,9 +2,10 @@
 
 use forebay_meta::RenameMode;
 use forebay_protocol::{Answer, Operation, unconfined};
-use forebay_types::{Coherence, Ino};
+use forebay_types::{Coherence, FileKind, Ino};
+use rustc_hash::FxHashSet;
 
-use super::{Entry, Table, directory::Found};
+use super::{Entry, Names, Table, directory::Found};
 
 impl Table {
     /// The inodes that an operation concerns, as far as they are named or known.
@@ -172,8 +173,7 @@ impl Table {
                 self.put_again(from.0, from.1, taken);
                 self.put_again(to.0, to.1, entry);
             }
-            // Something that may be known here was moved, and nobody says what.
-            (RenameMode::Exchange, _) => self.clear(),
+            (RenameMode::Exchange, _) => self.exchanged_with_unknown(from, to, entry),
             // Both names may be of one file, and neither is gone then.
             (RenameMode::Replace, None | Some(Found::Perhaps))
                 if replaced.is_none() && moved.row.nlink > 1 =>
@@ -190,6 +190,27 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// What had the new name has the old one now, and nobody says what that is.
+    fn exchanged_with_unknown(&mut self, from: (Ino, &[u8]), to: (Ino, &[u8]), moved: Entry) {
+        self.forget_rows_that_may_be(to.0);
+        self.put_again(to.0, to.1, moved);
+        let hashing = &self.hashing;
+        if self.names.get_mut(&from.0).is_some_and(|names| !names.hash_one(from.1, hashing)) {
+            self.forget_names(from.0);
+        }
+    }
+
+    /// Forgets the rows of all that may have a name in a directory that is not known here. What has no other name than one that is known is none of them.
+    fn forget_rows_that_may_be(&mut self, directory: Ino) {
+        let named: FxHashSet<Ino> =
+            self.names.values().flat_map(Names::entries).map(|entry| entry.ino).collect();
+        self.nodes.retain(|ino, node| match node.row.kind {
+            FileKind::Directory => node.row.parent != directory || named.contains(ino),
+            // The parent of a file says only where it once had a name.
+            _ => node.row.nlink <= 1 && named.contains(ino),
+        });
     }
 
     /// It is not known which names a directory has.

@@ -237,6 +237,55 @@ fn a_directory_that_was_forgotten_is_read_again_when_enough_is_made_in_it() {
 }
 
 #[test]
+fn an_exchange_with_a_name_that_is_not_known_takes_nothing_else_along() {
+    let cluster = Cluster::new();
+    let (client, other, place, done) = spool(&cluster);
+    let (theirs, inner) = (other.file(done, "theirs"), other.directory(done, "inner"));
+    other.ahead.settle_all().unwrap();
+    let (mine, outer) = (client.directory(Ino::ROOT, "mine"), client.directory(place, "outer"));
+    // What is done in it is done by the client alone, which does not know its name.
+    for number in 0..10 {
+        client.file(inner, &format!("f{number}"));
+    }
+    client.file(mine, "file");
+    let (before, new0) = (there(&client), client.ask(Operation::Lookup(place, b"new0".to_vec())));
+    let exchange = |from: (Ino, &str), to: (Ino, &str)| {
+        let answer = client.ask(Operation::Rename {
+            from: from.0,
+            name: from.1.into(),
+            to: to.0,
+            new_name: to.1.into(),
+            mode: RenameMode::Exchange,
+            open: vec![],
+        });
+        assert!(matches!(answer, Answer::Renamed(..)), "{answer:?}");
+    };
+    exchange((place, "new0"), (done, "theirs"));
+    exchange((place, "outer"), (done, "inner"));
+    exchange((place, "new1"), (place, "old5"));
+    for top in [mine, place, inner] {
+        client.file(top, "later");
+        assert_eq!(client.ask(make(top, "later", FileKind::Regular)), Answer::Failed(Failure::Exists));
+    }
+    assert_eq!(there(&client), before, "made at the owner");
+    for client in [&client, &other] {
+        client.ahead.settle_all().unwrap();
+        let ino = |parent, name: &str| {
+            let told = client.ask(Operation::Lookup(parent, name.into()));
+            told.inode().map(|inode| (inode.ino, inode.row.parent))
+        };
+        assert_eq!(ino(place, "new0"), Some((theirs, place)));
+        assert_eq!(ino(done, "theirs"), new0.inode().map(|inode| (inode.ino, done)));
+        assert_eq!((ino(place, "outer"), ino(done, "inner")), (Some((inner, place)), Some((outer, done))));
+        let inside = client.ask(Operation::Inode(inner));
+        assert_eq!(inside.inode().map(|inode| inode.row.parent), Some(place));
+        assert!(ino(place, "new1").is_some() && ino(place, "old5").is_some());
+        let made = client.ask(make(place, "new1", FileKind::Regular));
+        assert_eq!(made, Answer::Failed(Failure::Exists));
+    }
+}
+
+#[test]
 fn names_of_files_that_have_many_are_bounded() {
     let cluster = Cluster::new();
     let (client, other) = (cluster.forgetful_client(1, 100, 100_000), cluster.client(2));
