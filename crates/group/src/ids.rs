@@ -20,6 +20,18 @@ impl fmt::Debug for GroupId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MemberId(pub [u8; 16]);
 
+impl MemberId {
+    /// First digits of an id that name its member, at least.
+    pub const DIGITS_MIN: usize = 4;
+
+    /// Whether these are its first digits, as [`Display`](fmt::Display) writes them, and at least [`MemberId::DIGITS_MIN`] of them. Others' ids may
+    /// begin so, too: whoever goes by this sees to it that one alone fits.
+    #[must_use]
+    pub fn begins_with(&self, digits: &str) -> bool {
+        digits.len() >= MemberId::DIGITS_MIN && self.to_string().starts_with(digits)
+    }
+}
+
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -77,5 +89,17 @@ mod tests {
         }
         assert_eq!(GroupId([0xcd; 16]).to_string(), "cd".repeat(16));
         assert_eq!(ViewEpoch(3).next(), ViewEpoch(4));
+    }
+
+    #[test]
+    fn four_digits_of_an_id_name_it_or_more() {
+        let id = MemberId(std::array::from_fn(|at| at as u8));
+        let whole = id.to_string();
+        for long in MemberId::DIGITS_MIN..=whole.len() {
+            assert!(id.begins_with(&whole[..long]), "{long}");
+        }
+        for wrong in ["", "000", "0002", "0001z", "äöü", &whole[2..], &format!("{whole}0")] {
+            assert!(!id.begins_with(wrong), "{wrong}");
+        }
     }
 }

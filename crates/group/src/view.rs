@@ -33,6 +33,15 @@ pub struct Member {
     pub state: MemberState,
 }
 
+impl Member {
+    /// Whether `named` means this member, whose id is `id`: by its node, its address, its id, or at least the first four digits of that. Several members may be
+    /// meant by one name.
+    #[must_use]
+    pub fn is_meant(&self, id: MemberId, named: &str) -> bool {
+        self.node == named || self.address == named || id.begins_with(named)
+    }
+}
+
 /// A group since one change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {

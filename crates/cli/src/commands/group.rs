@@ -6,7 +6,7 @@ mod losses;
 
 use std::process::ExitCode;
 
-use forebay_group::{MemberId, MemberState};
+use forebay_group::MemberState;
 use forebay_protocol::{
     Kind, Message, VolumeKept,
     group::{GroupInfo, GroupMember, GroupRequest, GroupVolume, SetsOf, WriteClass},
@@ -52,14 +52,6 @@ pub(crate) fn run(args: &GroupArgs) -> Result<ExitCode, CliError> {
 /// Groups, as the servers tell them.
 pub(crate) fn ask(servers: &ServersArgs, request: &GroupRequest) -> Result<Vec<GroupInfo>, CliError> {
     Servers::of(servers)?.ask(Kind::Groups, request.encode())
-}
-
-/// First digits of a member's id that name it, at least.
-const DIGITS_MIN: usize = 4;
-
-/// Whether a member's id is this one, or begins so with enough digits to go by.
-fn begins_with(id: MemberId, digits: &str) -> bool {
-    digits.len() >= DIGITS_MIN && id.to_string().starts_with(digits)
 }
 
 /// Asks for something that is answered by one group.

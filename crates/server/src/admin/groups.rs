@@ -26,8 +26,6 @@ use crate::{
 
 /// How many members may be asked for at a segment's acknowledgement.
 const COPIES_MAX: u8 = 8;
-/// First digits of a member's id that name it, at least.
-const DIGITS_MIN: usize = 4;
 
 /// [`forebay_protocol::Kind::Groups`]
 pub(crate) fn groups(
@@ -149,10 +147,7 @@ fn make(cluster: &Cluster, name: &str, copies: u8) -> Result<(), Refused> {
 fn member_of(cluster: &Cluster, name: &str, wanted: &str) -> Result<MemberId, Refused> {
     let known = cluster.groups.refresh(cluster)?;
     let group = known.groups.get(name).ok_or_else(|| no_group(name))?;
-    let fits = |(id, member): &(&MemberId, &Member)| {
-        let digits = wanted.len() >= DIGITS_MIN && id.to_string().starts_with(wanted);
-        member.node == wanted || member.address == wanted || digits
-    };
+    let fits = |(id, member): &(&MemberId, &Member)| member.is_meant(**id, wanted);
     let fitting: Vec<MemberId> = group.row.row.view.members.iter().filter(fits).map(|(id, _)| *id).collect();
     match fitting.as_slice() {
         [id] => Ok(*id),
@@ -171,10 +166,9 @@ fn member_of(cluster: &Cluster, name: &str, wanted: &str) -> Result<MemberId, Re
 fn absent_member_of(cluster: &Cluster, name: &str, wanted: &str) -> Result<MemberId, Refused> {
     let known = cluster.groups.refresh(cluster)?;
     let group = &known.groups.get(name).ok_or_else(|| no_group(name))?.row.row;
-    let digits = |id: &MemberId| wanted.len() >= DIGITS_MIN && id.to_string().starts_with(wanted);
     let was_on = |id: &MemberId| group.nodes.get(id).is_some_and(|node| node == wanted);
     let absent = group.lost.iter().map(|(id, _)| *id).chain(group.given_up.iter().copied());
-    let fitting: Vec<MemberId> = absent.filter(|id| digits(id) || was_on(id)).collect();
+    let fitting: Vec<MemberId> = absent.filter(|id| id.begins_with(wanted) || was_on(id)).collect();
     match (fitting.as_slice(), wanted.parse()) {
         ([id], _) => Ok(*id),
         ([], Ok(id)) => Ok(id),

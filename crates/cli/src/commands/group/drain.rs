@@ -8,7 +8,7 @@ use std::{
 use forebay_group::{MemberId, MemberState};
 use forebay_protocol::group::{GroupInfo, GroupMember, GroupRequest};
 
-use super::{ask_one, begins_with, tell};
+use super::{ask_one, tell};
 use crate::{
     args::{GroupDrainArgs, GroupMemberArgs},
     control::Progress,
@@ -91,8 +91,7 @@ impl Watch {
     fn of(group: &GroupInfo, named: &str) -> Result<Watch, String> {
         let drains = |one: &&GroupMember| {
             let GroupMember { id, member, .. } = one;
-            let meant = member.node == named || member.address == named || begins_with(*id, named);
-            meant && member.state == MemberState::Draining
+            member.is_meant(*id, named) && member.state == MemberState::Draining
         };
         let fitting: Vec<&GroupMember> = group.members.iter().filter(drains).collect();
         let [one] = fitting.as_slice() else {

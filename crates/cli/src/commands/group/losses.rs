@@ -11,7 +11,7 @@ use forebay_protocol::{
 };
 use serde_json::{Value, json};
 
-use super::{ask_one, begins_with, tell};
+use super::{ask_one, tell};
 use crate::{
     args::{GroupLostArgs, GroupRemoveArgs, ServersArgs},
     commands::servers::Servers,
@@ -199,7 +199,7 @@ pub(super) fn remove(args: &GroupRemoveArgs) -> Result<(), CliError> {
 fn refuse_loss(group: &GroupInfo, node: &str, said: &Said) -> Result<(), CliError> {
     let of_node = |id: MemberId| group.lost.iter().any(|lost| lost.node == node && lost.id == id);
     let only = |missing: &&MissingSegment| {
-        !missing.lost && missing.members.iter().any(|id| begins_with(*id, node) || of_node(*id))
+        !missing.lost && missing.members.iter().any(|id| id.begins_with(node) || of_node(*id))
     };
     let lost: Vec<&MissingSegment> = said.sets.iter().flat_map(|volume| &volume.list).filter(only).collect();
     let bytes: u64 = lost.iter().map(|missing| missing.bytes).sum();
