@@ -29,6 +29,8 @@ pub(crate) type Rows = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub(crate) struct Pending {
     pub(crate) request: Arc<Request>,
     pub(crate) needs: Vec<forebay_cluster::Need>,
+    /// Of a listing with inodes: those that others write have been asked for.
+    pub(crate) listed: bool,
     pub(crate) reply: Reply,
 }
 

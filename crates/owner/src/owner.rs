@@ -15,7 +15,9 @@ use forebay_format::{
     shared_row::{SessionRow, TEXT_MAX},
 };
 use forebay_meta::Namespace;
-use forebay_protocol::{Answer, Message, Operation, Push, Refusal, Request, Response, Return, Rights};
+use forebay_protocol::{
+    Answer, Message, Operation, Push, RETURNS_MAX, Recall, Refusal, Request, Response, Return, Rights,
+};
 use forebay_types::{Epoch, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -211,7 +213,7 @@ impl VolumeOwner {
             needs.clear();
         }
         let effects = core.table.arrive(id, request.session, &needs);
-        core.requests.insert(id, Pending { request: Arc::new(request), needs, reply });
+        core.requests.insert(id, Pending { request: Arc::new(request), needs, listed: false, reply });
         drop(core);
         self.carry_out(effects);
     }
@@ -227,17 +229,23 @@ impl VolumeOwner {
     pub fn all_returned(&self, leases: &[Return]) {
         let mut core = self.core.lock();
         let mut effects = Vec::new();
-        for Return { session, ino, stamp, kept, open } in leases.iter().copied() {
+        for leases in leases.chunk_by(|one, next| one.session == next.session) {
+            let session = leases[0].session;
             if hear(&mut core, session, self.ticks.now()).is_err() {
                 continue;
             }
-            // Before anybody can take the last name away. Who has no lease has not seen the inode lately, and perhaps never.
-            if open && core.table.lease(session, ino).is_some() {
-                core.opened(session, self.at, ino);
+            for Return { ino, open, .. } in leases {
+                // Before anybody can take the last name away. Who has no lease has not seen the inode lately, and perhaps never.
+                if *open && core.table.lease(session, *ino).is_some() {
+                    core.opened(session, self.at, *ino);
+                }
             }
-            effects.extend(core.table.returned(session, ino, stamp, kept));
-            if !core.table.is_recalled(session, ino) {
-                core.recalled.remove(&(session, ino));
+            let returned: Vec<_> = leases.iter().map(|lease| (lease.ino, lease.stamp, lease.kept)).collect();
+            effects.extend(core.table.all_returned(session, &returned));
+            for Return { ino, .. } in leases {
+                if !core.table.is_recalled(session, *ino) {
+                    core.recalled.remove(&(session, *ino));
+                }
             }
         }
         core.put_leases(self.at);
@@ -303,17 +311,37 @@ impl VolumeOwner {
             match effect {
                 Effect::Run(id) => effects.extend(self.run(id)),
                 Effect::Recall { session, ino, keep, stamp } => {
-                    let now = self.ticks.now();
-                    let mut core = self.core.lock();
-                    let recalled = core.recalled.entry((session, ino)).or_insert((stamp, now));
-                    if recalled.0 != stamp {
-                        *recalled = (stamp, now);
+                    let mut leases = vec![Recall { ino, keep, stamp }];
+                    // Those of one session that come one after the other are told at once.
+                    while leases.len() < RETURNS_MAX
+                        && let Some(Effect::Recall { session: of, ino, keep, stamp }) =
+                            effects.front().copied()
+                        && of == session
+                    {
+                        leases.push(Recall { ino, keep, stamp });
+                        effects.pop_front();
                     }
-                    drop(core);
-                    (self.push)(session, Push::Recall { ino, keep, stamp });
+                    self.recall(session, leases);
                 }
             }
         }
+    }
+
+    fn recall(&self, session: SessionId, leases: Vec<Recall>) {
+        let now = self.ticks.now();
+        let mut core = self.core.lock();
+        for Recall { ino, stamp, .. } in leases.iter().copied() {
+            let recalled = core.recalled.entry((session, ino)).or_insert((stamp, now));
+            if recalled.0 != stamp {
+                *recalled = (stamp, now);
+            }
+        }
+        drop(core);
+        let push = match leases[..] {
+            [Recall { ino, keep, stamp }] => Push::Recall { ino, keep, stamp },
+            _ => Push::Recalls(leases),
+        };
+        (self.push)(session, push);
     }
 
     /// Gives a response once its batch is committed.

@@ -1,11 +1,14 @@
 //! Carrying requests out, one at a time on their inodes, and answering them.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use forebay_cluster::{Access, Effect, Grant, Lease, Need, RequestId};
 use forebay_engine::EngineError;
+use forebay_format::row::Layout;
 use forebay_meta::MetaError;
-use forebay_protocol::{Answer, DirectoryEntry, Failure, Message, Operation, Refusal, Request, Response};
+use forebay_protocol::{
+    Answer, DirectoryEntry, Failure, InodeAnswer, Message, Operation, Refusal, Request, Response,
+};
 use forebay_types::Ino;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashSet;
@@ -18,6 +21,10 @@ use crate::{
     rights::Needed,
     take::may_pass,
 };
+
+/// Bytes of small files that come along with their inodes in one page of a listing: what is beyond is read when the file is. With names and inodes an answer stays within what is asked
+/// for.
+const LISTED_CONTENTS: u64 = 256 << 10;
 
 /// What came of carrying a request out, besides its answer.
 #[derive(Default)]
@@ -75,6 +82,9 @@ impl VolumeOwner {
                 CommitLog::watch(|| self.perform((request.session, id), &rights, &request.operation, &needs))
             }
         };
+        if let Some(effects) = self.ask_writers(id, &request, &done) {
+            return effects;
+        }
         let made = self.made_ahead(&request, &done);
         let sealed = match &done {
             // One with a root of its own may see a file by its lease alone.
@@ -163,6 +173,31 @@ impl VolumeOwner {
         effects
     }
 
+    /// Puts a listing with inodes off, once, until those who write to what it names have stored that: they are all asked at the same time, where whoever lists would ask for one
+    /// after the other. `None`: nobody does, or they were asked. What was taken by a writer again since then is told without its inode.
+    fn ask_writers(
+        &self,
+        id: RequestId,
+        request: &Request,
+        done: &Result<Answer, MetaError>,
+    ) -> Option<Vec<Effect>> {
+        let (Operation::Entries { inodes: true, .. }, Some(_), Ok(Answer::Entries(entries))) =
+            (&request.operation, request.wish, done)
+        else {
+            return None;
+        };
+        let mut core = self.core.lock();
+        let is_written = |ino: &Ino| core.table.is_written_beside(request.session, *ino);
+        let written: Vec<Ino> = entries.iter().map(|entry| entry.ino).filter(is_written).collect();
+        let pending = core.requests.get_mut(&id)?;
+        if written.is_empty() || mem::replace(&mut pending.listed, true) {
+            return None;
+        }
+        pending.needs.extend(written.into_iter().map(|ino| Need { ino, access: Access::Read }));
+        let needs = pending.needs.clone();
+        Some(core.table.again(id, &needs))
+    }
+
     /// Puts inodes into a listing: those on which the session has got a lease, and sealed ones, which need none. They are read after that, so none of the former changes
     /// before the session is asked to forget it; what is told of any other might be old before it is told.
     fn tell_inodes(&self, entries: &mut [DirectoryEntry], leased: &[Ino]) {
@@ -172,10 +207,18 @@ impl VolumeOwner {
             tracing::warn!(%error, "inodes of a listing cannot be read");
             return;
         }
+        let mut room = LISTED_CONTENTS;
         for entry in entries.iter_mut().filter(|entry| leased.contains(&entry.ino)) {
             // One that cannot be read is asked for by itself.
-            let told =
-                self.ns.inode(self.at, entry.ino).and_then(|inode| carry::told(&self.ns, self.at, &inode));
+            let Ok(inode) = self.ns.inode(self.at, entry.ino) else { continue };
+            let in_row = if inode.row.layout == Layout::Inline { inode.row.size } else { 0 };
+            let told = match room.checked_sub(in_row) {
+                Some(left) => {
+                    room = left;
+                    carry::told(&self.ns, self.at, &inode)
+                }
+                None => Ok(InodeAnswer::of(&inode)),
+            };
             entry.inode = told.ok().map(Box::new);
         }
     }

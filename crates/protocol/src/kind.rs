@@ -20,6 +20,8 @@ pub enum Kind {
     Push = 7,
     /// A list of [`crate::Return`] of one session, [`crate::RETURNS_MAX`] at most, answered by nothing.
     Returns = 8,
+    /// [`crate::Push::Recalls`], from server to client, answered by nothing.
+    Recalls = 9,
     /// [`crate::VolumeRequest`], answered by a list of [`crate::VolumeInfo`].
     Volumes = 16,
     /// [`crate::TokenRequest`], answered by a list of [`crate::TokenInfo`] and a text: the secret of a token just made.
@@ -74,7 +76,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 34] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -83,6 +85,7 @@ impl Kind {
         Kind::End,
         Kind::Push,
         Kind::Returns,
+        Kind::Recalls,
         Kind::Volumes,
         Kind::Tokens,
         Kind::Status,

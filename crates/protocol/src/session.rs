@@ -77,7 +77,7 @@ pub struct Reclaimed {
     pub grants: Vec<Grant>,
 }
 
-/// How many leases are returned by one message at most.
+/// How many leases are returned by one message at most, and recalled by one.
 pub const RETURNS_MAX: usize = 1024;
 
 /// A lease is returned.
@@ -95,8 +95,19 @@ pub struct Return {
     pub open: bool,
 }
 
-/// What a session is told without having asked.
+/// A lease that is to be returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recall {
+    /// On what.
+    pub ino: Ino,
+    /// The most that may be kept.
+    pub keep: Option<Lease>,
+    /// Which grant is meant.
+    pub stamp: Stamp,
+}
+
+/// What a session is told without having asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Push {
     /// A lease is to be returned.
     Recall {
@@ -141,6 +152,9 @@ pub enum Push {
     Lost,
     /// The volume has a limit from now on, or has none any more.
     Limited(bool),
+    /// Leases are to be returned, several and [`RETURNS_MAX`] at most. On the wire it is a message of a kind of its own ([`crate::Kind::Recalls`]): a client that does not know
+    /// that is told of each by itself.
+    Recalls(Vec<Recall>),
 }
 
 record!(Hello { volume, token, session, client, resumes });
@@ -148,7 +162,8 @@ record!(Welcome { epoch, term_ms, begun, volume, rights });
 record!(Reclaim { session, epoch, leases });
 record!(Reclaimed { epoch, grants });
 record!(Return { session, ino, stamp, kept, open });
-lists!(Return);
+record!(Recall { ino, keep, stamp });
+lists!(Return, Recall);
 choice!(Push {
     1 => Recall { ino, keep, stamp },
     2 => LockFree { ino },
@@ -157,4 +172,5 @@ choice!(Push {
     6 => ReadBack { member, segment, from, len },
     7 => Lost,
     8 => Limited(limited),
+    9 => Recalls(leases),
 });

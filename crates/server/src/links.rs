@@ -10,8 +10,12 @@ use std::sync::{
 
 use bytes::Bytes;
 use forebay_cluster::{SLOTS, SessionId};
-use forebay_protocol::{Kind, Message, Push};
-use forebay_rpc::{Peer, connection::Outgoing};
+use forebay_protocol::{Kind, Message, Push, Recall};
+use forebay_rpc::{
+    Peer,
+    connection::{CallError, Outgoing},
+    wire::Code,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::{
@@ -39,14 +43,14 @@ pub(crate) struct Link {
 pub(crate) struct Links {
     runtime: Handle,
     all: Mutex<FxHashMap<SessionId, Link>>,
-    pushes: AtomicU64,
+    pushes: Arc<AtomicU64>,
     /// What each session may still ask at once.
     rooms: Mutex<FxHashMap<SessionId, Arc<Semaphore>>>,
 }
 
 impl Links {
     pub(crate) fn new(runtime: Handle) -> Links {
-        Links { runtime, all: Mutex::default(), pushes: AtomicU64::new(0), rooms: Mutex::default() }
+        Links { runtime, all: Mutex::default(), pushes: Arc::default(), rooms: Mutex::default() }
     }
 
     /// A session is on this connection from now on.
@@ -99,21 +103,46 @@ impl Links {
     /// Tells a session something, if it is on a connection. Does not wait.
     pub(crate) fn push(&self, session: SessionId, push: Push) {
         let Some(peer) = self.all.lock().get(&session).map(|link| Arc::clone(&link.peer)) else { return };
-        let request = Outgoing {
-            kind: Kind::Push as u16,
-            body: push.encode().into(),
-            bulk: Bytes::new(),
-            deadline_ms: PUSH_MS,
-            reply_max: 256,
-        };
-        let Some(call) = peer.call(request) else { return };
+        let Some(call) = peer.call(outgoing(&push)) else { return };
         self.pushes.fetch_add(1, Relaxed);
+        let pushes = Arc::clone(&self.pushes);
         self.runtime.spawn(async move {
-            if let Err(error) = call.await {
-                // A client that does not acknowledge is stuck: on a new connection it is told again.
-                tracing::debug!(%error, "{peer} did not take {push:?}");
-                peer.disconnect();
+            let Err(error) = call.await else { return };
+            match (&push, &error) {
+                (Push::Recalls(leases), CallError::Refused(refusal)) if refusal.code == Code::UNSUPPORTED => {
+                    one_by_one(&peer, leases, &pushes).await;
+                }
+                _ => not_taken(&peer, &push, &error),
             }
         });
     }
+}
+
+fn outgoing(push: &Push) -> Outgoing {
+    let kind = if matches!(push, Push::Recalls(_)) { Kind::Recalls } else { Kind::Push };
+    Outgoing {
+        kind: kind as u16,
+        body: push.encode().into(),
+        bulk: Bytes::new(),
+        deadline_ms: PUSH_MS,
+        reply_max: 256,
+    }
+}
+
+/// Tells a client that knows no message of many recalls of each: one after the other, so that they take no more of the connection than one does.
+async fn one_by_one(peer: &Peer, leases: &[Recall], pushes: &AtomicU64) {
+    for Recall { ino, keep, stamp } in leases.iter().copied() {
+        let push = Push::Recall { ino, keep, stamp };
+        let Some(call) = peer.call(outgoing(&push)) else { return };
+        pushes.fetch_add(1, Relaxed);
+        if let Err(error) = call.await {
+            return not_taken(peer, &push, &error);
+        }
+    }
+}
+
+/// A client that does not acknowledge is stuck: on a new connection it is told again.
+fn not_taken(peer: &Peer, push: &Push, error: &CallError) {
+    tracing::debug!(%error, "{peer} did not take {push:?}");
+    peer.disconnect();
 }

@@ -210,17 +210,19 @@ impl Shared {
         }
     }
 
-    pub(super) fn recalled(&self, ino: Ino) {
+    pub(super) fn recalled(&self, inos: &[Ino]) {
         let mut state = self.state.lock();
         self.see_session(&mut state);
-        if state.table.is_delegated(ino) || state.learning.contains_key(&ino) {
-            state.put_off(ino);
+        for ino in inos.iter().copied() {
+            if state.table.is_delegated(ino) || state.learning.contains_key(&ino) {
+                state.put_off(ino);
+            }
+            state.table.forget(ino);
+            if let Some(may) = state.learning.get_mut(&ino) {
+                *may = false;
+            }
         }
-        state.table.forget(ino);
-        if let Some(may) = state.learning.get_mut(&ino) {
-            *may = false;
-        }
-        let until = state.queue.until(&[ino]);
+        let until = state.queue.until(inos);
         // This patience has no end.
         let _ = self.wait_for(&mut state, until, &Patience::FOREVER);
     }

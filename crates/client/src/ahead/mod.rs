@@ -177,7 +177,12 @@ impl Ahead {
 
     /// The lease on an inode counts no more: nothing is answered by it, and what was done under it is at the owner when this returns. It may be returned then.
     pub fn recalled(&self, ino: Ino) {
-        self.shared.recalled(ino);
+        self.shared.recalled(&[ino]);
+    }
+
+    /// The same of several leases: what was done under any of them is at the owner when this returns.
+    pub fn all_recalled(&self, inos: &[Ino]) {
+        self.shared.recalled(inos);
     }
 
     /// Has everything told, and stops.

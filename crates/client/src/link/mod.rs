@@ -23,7 +23,7 @@ use std::{
 
 use forebay_cluster::{Grant, Lease, Moment, SessionId, Stamp, Terms};
 use forebay_group::MemberId;
-use forebay_protocol::{Push, RETURNS_MAX, Refusal, Return, Rights, VolumeInfo, Welcome};
+use forebay_protocol::{Push, RETURNS_MAX, Recall, Refusal, Return, Rights, VolumeInfo, Welcome};
 use forebay_types::{Epoch, Ino, SegmentId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -63,6 +63,11 @@ pub trait Events: Send + Sync {
 
     /// The owner recalls a lease.
     fn recalled(&self, ino: Ino, keep: Option<Lease>, stamp: Stamp);
+
+    /// It recalls several at once.
+    fn all_recalled(&self, leases: Vec<Recall>) {
+        leases.into_iter().for_each(|Recall { ino, keep, stamp }| self.recalled(ino, keep, stamp));
+    }
 
     /// A lock may be free.
     fn lock_free(&self, ino: Ino);
@@ -296,6 +301,7 @@ impl Listener for Shared {
         let Some(events) = self.events.upgrade() else { return };
         match push {
             Push::Recall { ino, keep, stamp } => events.recalled(ino, keep, stamp),
+            Push::Recalls(leases) => events.all_recalled(leases),
             Push::LockFree { ino } => events.lock_free(ino),
             Push::Fence { member, segment, epoch } => events.fence(member, segment, epoch),
             Push::ReadBack { member, segment, from, len } => events.read_back(member, segment, from, len),

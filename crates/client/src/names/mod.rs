@@ -25,7 +25,7 @@ use std::{
 };
 
 use forebay_cluster::{Grant, HeldLeases, Lease, Moment, Recalled, Stamp, Terms};
-use forebay_protocol::InodeAnswer;
+use forebay_protocol::{InodeAnswer, Recall};
 use forebay_types::{Coherence, Epoch, Ino};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
@@ -241,16 +241,20 @@ impl Names {
     pub(crate) fn recall(&self, ino: Ino, keep: Option<Lease>, stamp: Stamp) -> Recalled {
         let until = Instant::now() + OVERTAKEN;
         let mut state = self.state.lock();
-        while state.wanted.contains_key(&ino)
-            && state.held.as_ref().is_some_and(|held| held.stamp(ino) < Some(stamp))
-            && !self.changed.wait_until(&mut state, until).timed_out()
-        {}
-        let Some(held) = &mut state.held else { return Recalled::NotHeld };
-        let recalled = held.recall(ino, keep, stamp);
-        if keep.is_none() {
-            state.cache.drop_node(ino);
-        }
-        recalled
+        while state.is_overtaken(ino, stamp) && !self.changed.wait_until(&mut state, until).timed_out() {}
+        state.recall(ino, keep, stamp)
+    }
+
+    /// The same of several leases that are recalled at once. Left out, and still held, are those that a thread here has a tenure of, or whose answer was overtaken: who waits for
+    /// the others is not to wait for these.
+    pub(crate) fn recall_all(&self, leases: &[Recall]) -> Vec<(Recall, Option<Recalled>)> {
+        let mut state = self.state.lock();
+        let mut recall = |lease: &Recall| {
+            let Recall { ino, keep, stamp } = *lease;
+            let waits = state.tenures.contains_key(&ino) || state.is_overtaken(ino, stamp);
+            (*lease, (!waits).then(|| state.recall(ino, keep, stamp)))
+        };
+        leases.iter().map(&mut recall).collect()
     }
 
     /// Begins to give up leases of which too much is known: returns inodes and stamps, to be dealt with like recalls, once each, unless they [stay](Names::stay).
@@ -331,6 +335,20 @@ impl Names {
 }
 
 impl State {
+    /// Whether the answer with a lease is on its way still that is recalled already.
+    fn is_overtaken(&self, ino: Ino, stamp: Stamp) -> bool {
+        self.wanted.contains_key(&ino) && self.held.as_ref().is_some_and(|held| held.stamp(ino) < Some(stamp))
+    }
+
+    fn recall(&mut self, ino: Ino, keep: Option<Lease>, stamp: Stamp) -> Recalled {
+        let Some(held) = &mut self.held else { return Recalled::NotHeld };
+        let recalled = held.recall(ino, keep, stamp);
+        if keep.is_none() {
+            self.cache.drop_node(ino);
+        }
+        recalled
+    }
+
     fn has(&self, ino: Ino, lease: Lease, now: Moment) -> bool {
         self.held.as_ref().is_some_and(|held| held.has(ino, lease, now))
     }

@@ -65,13 +65,15 @@ struct Pushes {
 impl Handler for Pushes {
     fn handle(&self, _: &Arc<Peer>, request: forebay_rpc::connection::Request) -> Handling {
         let taken = match (Kind::of(request.kind), Push::decode(&request.body)) {
-            (Some(Kind::Push), Ok(push)) => {
+            (Some(Kind::Push | Kind::Recalls), Ok(push)) => {
                 if let Some(listener) = self.shared.listener() {
                     listener.pushed(push);
                 }
                 Ok(Reply { body: Bytes::new(), bulk: Bytes::new() })
             }
-            (Some(Kind::Push), Err(error)) => Err(Refused::new(Code::MALFORMED, error.to_string())),
+            (Some(Kind::Push | Kind::Recalls), Err(error)) => {
+                Err(Refused::new(Code::MALFORMED, error.to_string()))
+            }
             _ => Err(Refused::new(Code::UNSUPPORTED, "a client takes pushes only")),
         };
         Box::pin(std::future::ready(taken))

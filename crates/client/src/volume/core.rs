@@ -241,6 +241,7 @@ impl Core {
     pub(crate) fn work(self: &Arc<Self>, job: Job) {
         match job {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
+            Job::Recalls(leases) => self.recalled_together(&leases),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
             Job::Release(ino, session) => self.opens.release(ino, || self.tell_released(ino, session)),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use forebay_cluster::{Grant, Lease, Moment, Stamp, Terms};
-use forebay_protocol::{Answer, Operation, Response, Welcome};
+use forebay_protocol::{Answer, Operation, Recall, Response, Welcome};
 use forebay_types::{Epoch, Ino};
 use rustc_hash::FxHashSet;
 
@@ -190,6 +190,19 @@ impl Events for Reception {
     fn recalled(&self, ino: Ino, keep: Option<Lease>, stamp: Stamp) {
         if let Some(core) = self.core() {
             core.jobs.put(Job::Recall { ino, keep, stamp });
+        }
+    }
+
+    fn all_recalled(&self, leases: Vec<Recall>) {
+        let Some(core) = self.core() else { return };
+        // What the kernel has to drop something for it may have to be waited for: each by itself.
+        let (together, alone): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|lease| lease.keep == Some(Lease::Read));
+        for Recall { ino, keep, stamp } in alone {
+            core.jobs.put(Job::Recall { ino, keep, stamp });
+        }
+        if !together.is_empty() {
+            core.jobs.put(Job::Recalls(together));
         }
     }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use forebay_cluster::{Lease, Stamp};
+use forebay_protocol::Recall;
 use forebay_types::Ino;
 use forebay_vfs::LockSpace;
 use parking_lot::{Condvar, Mutex};
@@ -31,6 +32,8 @@ pub(crate) enum Job {
         keep: Option<Lease>,
         stamp: Stamp,
     },
+    /// Leases to write are to become leases to read, all at once.
+    Recalls(Vec<Recall>),
     /// Bytes were taken without a lease, and one is to be had before they are told.
     Owed(Ino),
     /// Files of immutable trees were closed.
@@ -68,12 +71,28 @@ impl Job {
         )
     }
 
-    /// The inode that only one thread works for at a time.
-    fn ino(&self) -> Option<Ino> {
+    /// The inodes that only one thread works for at a time.
+    fn inos(&self) -> Vec<Ino> {
         match self {
-            Job::Recall { ino, .. } | Job::Release(ino, _) => Some(*ino),
-            _ => None,
+            Job::Recall { ino, .. } | Job::Release(ino, _) => vec![*ino],
+            Job::Recalls(leases) => leases.iter().map(|lease| lease.ino).collect(),
+            _ => Vec::new(),
         }
+    }
+
+    /// Whether a thread works for an inode of it that it has to wait for. Of several at once those go on that need not.
+    fn waits_for(&self, busy: &FxHashSet<Ino>) -> bool {
+        match self {
+            Job::Recall { ino, .. } | Job::Release(ino, _) => busy.contains(ino),
+            Job::Recalls(leases) => leases.iter().all(|lease| busy.contains(&lease.ino)),
+            _ => false,
+        }
+    }
+}
+
+impl From<Recall> for Job {
+    fn from(Recall { ino, keep, stamp }: Recall) -> Job {
+        Job::Recall { ino, keep, stamp }
     }
 }
 
@@ -86,6 +105,22 @@ struct Queue {
     threads: usize,
     idle: usize,
     closed: bool,
+}
+
+impl Queue {
+    /// Takes a job out. Of several leases at once those stay in its place, each by itself, that a thread works for.
+    fn take(&mut self, at: usize) -> Option<Job> {
+        let leases = match self.jobs.remove(at)? {
+            Job::Recalls(leases) => leases,
+            job => return Some(job),
+        };
+        let (busy, free): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|lease| self.busy.contains(&lease.ino));
+        for lease in busy.into_iter().rev() {
+            self.jobs.insert(at, lease.into());
+        }
+        Some(Job::Recalls(free))
+    }
 }
 
 /// Jobs, and threads that come when they are needed.
@@ -139,13 +174,10 @@ impl Jobs {
             if queue.closed {
                 return None;
             }
-            let free = |job: &Job| {
-                job.ino().is_none_or(|ino| !queue.busy.contains(&ino))
-                    && (queue.asking < ASKING || !job.asks())
-            };
+            let free = |job: &Job| !job.waits_for(&queue.busy) && (queue.asking < ASKING || !job.asks());
             if let Some(at) = queue.jobs.iter().position(free) {
-                let job = queue.jobs.remove(at)?;
-                queue.busy.extend(job.ino());
+                let job = queue.take(at)?;
+                queue.busy.extend(job.inos());
                 queue.asking += usize::from(job.asks());
                 return Some(job);
             }
@@ -157,21 +189,42 @@ impl Jobs {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let (ino, asks) = (job.ino(), job.asks());
+            let (inos, asks) = (job.inos(), job.asks());
             match self.core.upgrade() {
                 Some(core) => core.work(job),
                 None => return,
             }
-            if ino.is_none() && !asks {
+            if inos.is_empty() && !asks {
                 continue;
             }
             let mut queue = self.queue.lock();
             queue.asking -= usize::from(asks);
-            if let Some(ino) = ino {
-                queue.busy.remove(&ino);
+            for ino in &inos {
+                queue.busy.remove(ino);
             }
             drop(queue);
-            self.changed.notify_one();
+            if inos.len() > 1 {
+                self.changed.notify_all();
+            } else {
+                self.changed.notify_one();
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_recalls_at_once_those_go_on_that_nobody_works_for() {
+        let recall = |ino: u64| Recall { ino: Ino(ino), keep: Some(Lease::Read), stamp: Stamp::default() };
+        let several = |inos: &[u64]| Job::Recalls(inos.iter().copied().map(recall).collect());
+        let mut queue = Queue { busy: [Ino(2), Ino(4)].into_iter().collect(), ..Queue::default() };
+        assert!(several(&[2, 4]).waits_for(&queue.busy) && !several(&[2, 3]).waits_for(&queue.busy));
+        queue.jobs.extend([Job::Seal, several(&[1, 2, 3, 4]), Job::Greeted]);
+        assert_eq!(queue.take(1), Some(several(&[1, 3])));
+        let left = [Job::Seal, recall(2).into(), recall(4).into(), Job::Greeted];
+        assert_eq!(queue.jobs.make_contiguous(), left);
     }
 }

@@ -14,6 +14,7 @@ mod names;
 mod opens;
 mod root;
 mod seals;
+mod together;
 mod warm;
 
 use std::{fmt, sync::Arc};

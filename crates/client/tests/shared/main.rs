@@ -6,6 +6,7 @@ mod ahead;
 mod bursts;
 mod coherence;
 mod faults;
+mod listing;
 mod locking;
 mod modes;
 mod orphans;

@@ -54,6 +54,8 @@ pub struct World {
     servers: AtomicU64,
     /// Operations that changed something and were taken in by an owner.
     pub changes: AtomicU64,
+    /// Messages that clients were told unasked.
+    pub pushes: Arc<AtomicU64>,
 }
 
 impl World {
@@ -67,6 +69,7 @@ impl World {
             server: Mutex::new(None),
             servers: AtomicU64::new(1),
             changes: AtomicU64::new(0),
+            pushes: Arc::default(),
         };
         world.start();
         Arc::new(world)
@@ -80,8 +83,9 @@ impl World {
         let ticks = forebay_owner::SystemTicks;
         let pause = |time: Duration| std::thread::sleep(time.min(Duration::from_millis(20)));
         let taken = take(&engine, (ServerId(id), "beside"), terms(), &ticks, pause, &|| false).unwrap();
-        let links = Arc::clone(&self.links);
+        let (links, pushes) = (Arc::clone(&self.links), Arc::clone(&self.pushes));
         let push = Box::new(move |session, push: Push| {
+            pushes.fetch_add(1, SeqCst);
             let found = links.lock().iter().find(|(id, _)| *id == session).map(|(_, link)| link.clone());
             if let Some(link) = found.and_then(|link| link.upgrade()) {
                 link.pushed(push);

@@ -12,6 +12,7 @@
 
 mod node;
 mod reclaim;
+mod returned;
 #[cfg(test)]
 mod tests;
 
@@ -236,25 +237,10 @@ impl LeaseTable {
         effects
     }
 
-    /// A session has returned the lease with this stamp, or all of it but what it keeps. An earlier or unknown stamp changes nothing.
+    /// Whether another session than this one has the lease to write on an inode.
     #[must_use]
-    pub fn returned(
-        &mut self,
-        session: SessionId,
-        ino: Ino,
-        stamp: Stamp,
-        kept: Option<Lease>,
-    ) -> Vec<Effect> {
-        let before = self.lease(session, ino);
-        let Some(node) = self.nodes.get_mut(&ino) else { return Vec::new() };
-        if !node.returned(session, stamp, kept) {
-            return Vec::new();
-        }
-        self.note_writes(session, ino, before);
-        if kept.is_none() {
-            self.forget(session, ino);
-        }
-        self.settle(&[ino])
+    pub fn is_written_beside(&self, session: SessionId, ino: Ino) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| node.forbids(session, Lease::Read))
     }
 
     /// A session has ended: its leases and its requests that did not run yet are gone. Those that run are still to be reported as done.

@@ -72,6 +72,27 @@ fn an_inode_is_wanted_beside_a_session_by_leases_and_by_requests() {
 }
 
 #[test]
+fn who_waits_for_many_runs_once_when_all_are_returned() {
+    let mut table = LeaseTable::new(Epoch(1));
+    let inos: Vec<Ino> = (100..200).map(Ino).collect();
+    let stamps: Vec<Stamp> =
+        inos.iter().zip(10..).map(|(ino, id)| give(&mut table, id, A, *ino, Lease::Write)).collect();
+    assert!(table.is_written_beside(B, inos[0]) && !table.is_written_beside(A, inos[0]));
+    let needs: Vec<Need> = inos.iter().copied().map(reads).collect();
+    assert_eq!(table.arrive(RequestId(2), B, &needs).len(), inos.len(), "a recall each");
+    let keeps = |at: usize| (inos[at], stamps[at], Some(Lease::Read));
+    let but_one: Vec<_> = (0..99).map(keeps).collect();
+    assert_eq!(table.all_returned(A, &but_one), []);
+    // Neither another session's nor an older grant's return is taken for the last one.
+    assert_eq!(table.all_returned(C, &[keeps(99)]), []);
+    assert_eq!(table.all_returned(A, &[(inos[99], stamps[98], None)]), []);
+    assert!(table.is_written_beside(B, inos[99]));
+    assert_eq!(table.all_returned(A, &[keeps(99)]), [runs(2)]);
+    assert!(inos.iter().all(|ino| table.lease(A, *ino) == Some(Lease::Read)));
+    assert_eq!(table.take_write_changes().len(), 200, "each was given, and each is gone");
+}
+
+#[test]
 fn a_writer_keeps_what_a_reader_leaves() {
     let mut table = LeaseTable::new(Epoch(1));
     let stamp = give(&mut table, 1, A, FILE, Lease::Write);

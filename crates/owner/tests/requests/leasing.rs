@@ -9,7 +9,7 @@ use super::held::Mode;
 use super::world::{Server, World, lookup, make, new_file, until};
 
 fn recalls(server: &Server, session: SessionId) -> Vec<Push> {
-    server.pushes.lock().iter().filter(|push| push.0 == session).map(|push| push.1).collect()
+    server.pushes.lock().iter().filter(|push| push.0 == session).map(|push| push.1.clone()).collect()
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_name_that_changes_while_it_is_waited_for_is_looked_at_again() {
     assert_eq!((grant.ino, grant.lease), (ino, Lease::Read), "and none on the directory: others wait for it");
     assert_ne!(first.answer().inode().unwrap().ino, ino);
     let recall = Push::Recall { ino, keep: None, stamp: grant.stamp };
-    until("the recall", || recalls(&server, maker.session) == [recall]);
+    until("the recall", || recalls(&server, maker.session) == [recall.clone()]);
     assert!(!second.is_there());
     server.owner.returned(maker.session, ino, grant.stamp, None, false);
     assert_eq!(second.answer().inode().unwrap().ino, ino);

@@ -8,6 +8,7 @@ mod committing;
 mod contents;
 mod held;
 mod leasing;
+mod listing;
 mod locking;
 mod once;
 mod opens;

@@ -5,11 +5,11 @@
 mod messages;
 mod samples;
 
-use forebay_cluster::{SessionId, SlotNumber, Stamp};
+use forebay_cluster::{Lease, SessionId, SlotNumber, Stamp};
 use forebay_group::{Candidate, MemberId, MemberState, View};
 use forebay_protocol::{
-    Answer, Failure, Message, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, Push, Refusal,
-    Request, Settle, Step, StoreSegments, StoredSegment,
+    Answer, Failure, Message, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, Push, Recall,
+    Refusal, Request, Settle, Step, StoreSegments, StoredSegment,
     group::{GroupRequest, WriteClass},
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, SyncClass, Timespec};
@@ -101,6 +101,10 @@ fn the_bytes_stay() {
     assert_eq!(hex(&Answer::Committed(vec![Ino(5)]).encode()), "090105");
     let recall = Push::Recall { ino: Ino(5), keep: None, stamp: Stamp { epoch: Epoch(3), number: 8 } };
     assert_eq!(hex(&recall.encode()), "0105000308");
+    let stamp = Stamp { epoch: Epoch(3), number: 8 };
+    let one = Recall { ino: Ino(5), keep: None, stamp };
+    let several = Push::Recalls(vec![one, Recall { ino: Ino(6), keep: Some(Lease::Read), ..one }]);
+    assert_eq!(hex(&several.encode()), format!("0902{}{}", "05000308", "0601010308"));
     assert_eq!(hex(&Refusal::MustReclaim { epoch: Epoch(4) }.encode()), "0304");
     // Every tag in use, so that none comes to mean something else unnoticed.
     let tag_of = |operation: &Operation| operation.encode()[0];

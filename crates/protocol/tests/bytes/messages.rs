@@ -8,9 +8,9 @@ use forebay_group::{GroupId, Incarnation, MemberId, MemberRow, MemberState, View
 use forebay_protocol::{
     Answer, Disks, Failure, Hello, KeptOf, MemberStatus, Message, MigratePhase, MigrateRequest,
     MigrateStatus, OwnedStatus, PolicyInfo, PolicyParts, PolicyReport, PolicyRequest, PolicyRule, PolicySaid,
-    PolicyStep, PolicyVersion, PolicyWhat, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return,
-    Rights, SegmentPlace, ServerStatus, TokenInfo, TokenRequest, VolumeKept, VolumeRequest, VolumeSet,
-    Wanted, WantedOf, WantedPlace, Welcome, Wish,
+    PolicyStep, PolicyVersion, PolicyWhat, Push, Recall, Reclaim, Reclaimed, Refusal, Request, Response,
+    Return, Rights, SegmentPlace, ServerStatus, TokenInfo, TokenRequest, VolumeKept, VolumeRequest,
+    VolumeSet, Wanted, WantedOf, WantedPlace, Welcome, Wish,
     group::{
         Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined,
         Leave, LostMember, MemberNumbers, MissingSegment, Peek, RenewMember, Renewed, SetsOf, Tally, ViewOf,
@@ -105,6 +105,10 @@ pub fn all() -> Vec<Case> {
         Push::Lost,
         Push::Limited(true),
         Push::Limited(false),
+        Push::Recalls(vec![
+            Recall { ino: Ino(1), keep: Some(Lease::Read), stamp },
+            Recall { ino: Ino(300), keep: None, stamp },
+        ]),
     ] {
         all.push(case(push));
     }

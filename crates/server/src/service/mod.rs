@@ -88,7 +88,9 @@ impl Service {
             Kind::Ask => self.ask(&peer, &body).await,
             Kind::Renew => self.renew(&peer, &body),
             Kind::RenewMember => self.renew_member(&peer, &body).await,
-            Kind::Push => Err(WireRefusal::new(Code::UNSUPPORTED, "only servers push").into()),
+            Kind::Push | Kind::Recalls => {
+                Err(WireRefusal::new(Code::UNSUPPORTED, "only servers push").into())
+            }
             _ => {
                 let working = tokio::task::spawn_blocking(move || self.work(kind, &peer, &body));
                 working.await.map_err(|error| WireRefusal::new(Code::FAILED, error.to_string()))?
@@ -129,7 +131,7 @@ impl Service {
             | Kind::Distrust => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "to be asked of a member of a proxy group").into())
             }
-            Kind::Hello | Kind::Ask | Kind::Renew | Kind::RenewMember | Kind::Push => {
+            Kind::Hello | Kind::Ask | Kind::Renew | Kind::RenewMember | Kind::Push | Kind::Recalls => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "not to be waited for").into())
             }
         }

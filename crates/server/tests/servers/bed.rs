@@ -18,7 +18,7 @@ use forebay_protocol::{
 use forebay_rpc::{
     Client, ClientConfig, Handler, Handling, Peer, Security,
     connection::{CallError, Outgoing, Reply, Request as WireRequest},
-    wire::Code,
+    wire::{Code, Refusal as WireRefusal},
 };
 use forebay_server::{MetaServer, ServerError, ServerOptions, Ticking};
 use forebay_testkit::postgres::PostgresServer;
@@ -119,12 +119,24 @@ impl Bed {
 
 /// What a client is told unasked.
 #[derive(Default)]
-pub struct Told(Mutex<Vec<Push>>);
+pub struct Told {
+    pushes: Mutex<Vec<Push>>,
+    /// As a release that knows no message of many recalls.
+    is_older: bool,
+}
 
 impl Handler for Told {
     fn handle(&self, _: &Arc<Peer>, request: WireRequest) -> Handling {
-        assert_eq!(Kind::of(request.kind), Some(Kind::Push));
-        self.0.lock().push(Push::decode(&request.body).unwrap());
+        let kind = Kind::of(request.kind).unwrap();
+        if kind == Kind::Recalls && self.is_older {
+            return Box::pin(async {
+                Err(WireRefusal::new(Code::UNSUPPORTED, "a client takes pushes only"))
+            });
+        }
+        let push = Push::decode(&request.body).unwrap();
+        let is_of_many = matches!(push, Push::Recalls(_));
+        assert_eq!(kind, if is_of_many { Kind::Recalls } else { Kind::Push });
+        self.pushes.lock().push(push);
         Box::pin(async { Ok(Reply { body: Bytes::new(), bulk: Bytes::new() }) })
     }
 }
@@ -156,8 +168,17 @@ impl Asks {
     }
 
     pub fn at(address: &str) -> Asks {
+        Asks::told_as(address, Told::default())
+    }
+
+    /// One of a release that knows no message of many recalls.
+    pub fn of_an_older_release(server: &MetaServer) -> Asks {
+        Asks::told_as(server.advertised(), Told { is_older: true, ..Told::default() })
+    }
+
+    fn told_as(address: &str, told: Told) -> Asks {
         let config = ClientConfig::new(vec![address.parse().unwrap()], Security::Insecure);
-        let told = Arc::new(Told::default());
+        let told = Arc::new(told);
         let client = Client::start(config, Some(Arc::clone(&told) as _)).unwrap();
         Asks { client, told, patience: PATIENCE }
     }
@@ -168,7 +189,7 @@ impl Asks {
     }
 
     pub fn told(&self) -> Vec<Push> {
-        self.told.0.lock().clone()
+        self.told.pushes.lock().clone()
     }
 
     pub fn raw(&self, kind: u16, body: Vec<u8>) -> Result<Bytes, CallError> {

@@ -4,7 +4,8 @@ use std::sync::mpsc;
 
 use forebay_cluster::{Lease, SessionId};
 use forebay_protocol::{
-    Answer, Failure, Kind, Operation, Push, RETURNS_MAX, Reclaim, Refusal, Return, VolumeRequest, VolumeSet,
+    Answer, Failure, Kind, Operation, Push, RETURNS_MAX, Recall, Reclaim, Refusal, Return, VolumeRequest,
+    VolumeSet,
 };
 use forebay_rpc::{connection::CallError, wire::Code};
 use forebay_types::{Compression, Epoch, Ino};
@@ -120,6 +121,56 @@ fn requests_are_answered_and_recalls_reach_the_session() {
     assert!(two.told().is_empty());
 }
 
+/// Whoever lists needs the leases of all that it names; a client of an older release is told of each.
+#[test]
+fn recalls_of_a_page_come_in_one_message_and_one_by_one_to_who_knows_no_such() {
+    let bed = Bed::directory();
+    let server = bed.server();
+    for (volume, writer) in [("new", Asks::of(&server)), ("old", Asks::of_an_older_release(&server))] {
+        let lister = Asks::of(&server);
+        lister.create(&bed, volume);
+        let (lister, session) = (lister.join(volume, 1), writer.join(volume, 2));
+        let made: Vec<Ino> = (0..5)
+            .map(|at| match session.make(&format!("{at}")) {
+                Answer::Inode(inode) => inode.ino,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        for ino in &made {
+            session.ask(Operation::Inode(*ino), Some(Lease::Write)).unwrap();
+        }
+        let listing = Operation::Entries { directory: Ino::ROOT, after: None, limit: 100, inodes: true };
+        std::thread::scope(|scope| {
+            let listed = scope.spawn(|| lister.ask(listing, Some(Lease::Read)).unwrap().answer);
+            let recalls: Vec<Recall> = until("the recalls", || {
+                let told = writer.told();
+                let recalls: Vec<Recall> = told.iter().flat_map(recalls_of).collect();
+                (recalls.len() == made.len()).then_some(recalls)
+            });
+            assert_eq!(writer.told().len(), if volume == "new" { 1 } else { made.len() });
+            let returned = |lease: &Recall| Return {
+                session: session.id,
+                ino: lease.ino,
+                stamp: lease.stamp,
+                kept: lease.keep,
+                open: false,
+            };
+            let returned: Vec<Return> = recalls.iter().map(returned).collect();
+            writer.raw(Kind::Returns as u16, forebay_protocol::Message::encode(&returned)).unwrap();
+            let Answer::Entries(entries) = listed.join().unwrap() else { panic!("no entries") };
+            assert!(entries.iter().all(|entry| entry.inode.is_some()));
+        });
+    }
+}
+
+fn recalls_of(push: &Push) -> Vec<Recall> {
+    match push {
+        Push::Recalls(leases) => leases.clone(),
+        Push::Recall { ino, keep, stamp } => vec![Recall { ino: *ino, keep: *keep, stamp: *stamp }],
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_recall_is_told_again_on_the_next_connection_and_answers_too() {
     let bed = Bed::directory();
@@ -137,7 +188,7 @@ fn a_recall_is_told_again_on_the_next_connection_and_answers_too() {
         let again = Asks::of(&server);
         let welcome = again.resume("v", 1).unwrap();
         assert!(!welcome.begun);
-        let Push::Recall { ino, stamp, .. } = until("the recall", || again.told().first().copied()) else {
+        let Push::Recall { ino, stamp, .. } = until("the recall", || again.told().first().cloned()) else {
             panic!("no recall");
         };
         // The request whose answer it had is answered as before, and done once.

@@ -17,7 +17,7 @@ use forebay_engine::MemoryEngine;
 use forebay_env::{ManualClock, SystemClock};
 use forebay_meta::{Namespace, NewInode};
 use forebay_owner::{Ticks, VolumeOwner, take};
-use forebay_protocol::{Answer, Failure, Operation, Push, Refusal, Request, Response, Rights};
+use forebay_protocol::{Answer, Failure, Operation, Push, Recall, Refusal, Request, Response, Rights};
 use forebay_types::{Epoch, FileKind, Ino, SubvolumeId};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -150,7 +150,12 @@ fn owner(
     let taken = take(&engine, at, terms, ticks.as_ref(), pass, &|| false).unwrap().unwrap();
     let clients = Arc::clone(clients);
     let push = Box::new(move |session, push| {
-        if let Push::Recall { ino, keep, stamp } = push {
+        let leases = match push {
+            Push::Recall { ino, keep, stamp } => vec![Recall { ino, keep, stamp }],
+            Push::Recalls(leases) => leases,
+            _ => return,
+        };
+        for Recall { ino, keep, stamp } in leases {
             let client = clients.lock().get(&session).and_then(Weak::upgrade);
             // Nobody waits for it in this thread.
             client.map(|client| std::thread::spawn(move || client.recalled(ino, keep, stamp)));
