@@ -52,7 +52,8 @@ pub(crate) struct Cursor {
     /// What was fetched and not yet looked at, and the name of what was looked at last.
     ahead: VecDeque<DirEntry>,
     seen: Option<Vec<u8>>,
-    /// The directory as it was before that was fetched. Any change of its names changes its times, so while it is this one they are what they were.
+    /// The directory as it was before that was fetched. Any change of its names puts another inode in the place of this one, so while it is the very same they are what they were. (Its times
+    /// do not tell: the clock stands still for milliseconds.)
     of: Option<Arc<Inode>>,
 }
 
@@ -125,7 +126,7 @@ impl Cursor {
         if cookie == 0 {
             self.rewind();
         }
-        if self.of.as_ref() != Some(directory) {
+        if !self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, directory)) {
             self.ahead.clear();
             self.of = Some(Arc::clone(directory));
         }

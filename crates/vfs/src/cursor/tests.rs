@@ -1,65 +1,32 @@
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeSet,
-    ops::Bound,
-};
+use std::{cell::RefCell, collections::BTreeSet, ops::Bound};
 
-use forebay_format::row::{DirectoryRow, InodeRow, Layout};
+use forebay_format::row::{InodeRow, Layout};
 use forebay_types::{Coherence, PolicyId, Timespec};
 use proptest::prelude::*;
 
 use super::*;
 
 /// A directory of names; inode numbers follow from them.
-#[derive(Default)]
 struct Directory {
     names: RefCell<BTreeSet<Vec<u8>>>,
-    changed: Cell<i64>,
+    inode: RefCell<Arc<Inode>>,
     page: usize,
 }
 
 impl Directory {
     fn of(names: impl IntoIterator<Item = u32>, page: usize) -> Directory {
         let names = names.into_iter().map(name).collect();
-        Directory { names: RefCell::new(names), changed: Cell::new(0), page }
+        Directory { names: RefCell::new(names), inode: RefCell::new(inode()), page }
     }
 
     fn add(&self, number: u32) {
         self.names.borrow_mut().insert(name(number));
-        self.changed.set(self.changed.get() + 1);
+        self.inode.replace(inode());
     }
 
     fn remove(&self, number: u32) {
         self.names.borrow_mut().remove(&name(number));
-        self.changed.set(self.changed.get() + 1);
-    }
-
-    fn inode(&self) -> Arc<Inode> {
-        let time = |secs| Timespec { secs, nanos: 0 };
-        let row = InodeRow {
-            kind: FileKind::Directory,
-            mode: 0o755,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            allocated: 0,
-            atime: time(0),
-            mtime: time(0),
-            ctime: time(0),
-            btime: time(0),
-            parent: Ino(1),
-            has_xattrs: false,
-            has_cuts: false,
-            coherence: Coherence::Coherent,
-            policy: PolicyId::NONE,
-            layout: Layout::Empty,
-        };
-        let changed = time(self.changed.get());
-        let entries = self.names.borrow().len() as u64;
-        let times = DirectoryRow { entries, directories: 0, mtime: changed, ctime: changed };
-        Arc::new(Inode::removed(Ino(1), row, Some(times)))
+        self.inode.replace(inode());
     }
 
     fn fetch(&self, after: Option<&[u8]>) -> Vec<DirEntry> {
@@ -79,9 +46,35 @@ impl Directory {
             }
             takes
         };
-        cursor.list(cookie, &self.inode(), &fetch, &mut emit).unwrap();
+        cursor.list(cookie, &self.inode.borrow(), &fetch, &mut emit).unwrap();
         out
     }
+}
+
+/// What a directory's inode is, at any time: the clock stands still.
+fn inode() -> Arc<Inode> {
+    let time = Timespec { secs: 0, nanos: 0 };
+    let row = InodeRow {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        allocated: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        parent: Ino(1),
+        has_xattrs: false,
+        has_cuts: false,
+        coherence: Coherence::Coherent,
+        policy: PolicyId::NONE,
+        layout: Layout::Empty,
+    };
+    Arc::new(Inode::removed(Ino(1), row, None))
 }
 
 fn name(number: u32) -> Vec<u8> {
