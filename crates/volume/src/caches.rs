@@ -36,6 +36,7 @@ impl Volume {
     /// emptied.
     pub fn empty_caches(&self) -> Vec<&'static str> {
         self.ns.empty_caches();
+        self.listing.clear();
         self.reader.empty_cache();
         let mut emptied = vec!["contents in memory", "inodes and block maps in memory"];
         if self.source.objects().stats().is_some() {

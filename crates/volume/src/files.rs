@@ -35,11 +35,10 @@ impl Files for Volume {
         limit: usize,
         inodes: bool,
     ) -> Result<Vec<DirEntry>, VfsError> {
-        let entries = self.ns.entries(self.subvolume, dir, after, limit)?;
         if inodes {
-            self.ns.prefetch_inodes(self.subvolume, entries.iter().map(|entry| entry.ino))?;
+            return Ok(self.page_with_inodes(dir, after, limit)?);
         }
-        Ok(entries)
+        Ok(self.ns.entries(self.subvolume, dir, after, limit)?)
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>, VfsError> {

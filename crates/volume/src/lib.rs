@@ -20,6 +20,7 @@ mod file;
 mod files;
 pub mod fsck;
 mod journal_log;
+mod listing;
 mod open;
 mod read;
 mod recover;
@@ -79,6 +80,8 @@ pub struct Volume {
     /// Files that the kernel may read by itself; `None` where there are to be none.
     pub(crate) assembled: Option<Assembled>,
     pub(crate) data_locks: DataLocks,
+    /// Pages of directories that are being listed, read ahead.
+    pub(crate) listing: listing::Listing,
     pub(crate) upkeep: Upkeep,
     /// Holds the lock that keeps other processes out; released when the volume is dropped.
     pub(crate) _lock: FileLock,

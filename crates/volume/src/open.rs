@@ -31,6 +31,7 @@ use crate::{
     data_lock::DataLocks,
     error::{VolumeError, io_error},
     journal_log::JournalLog,
+    listing::Listing,
     remote::{self, Fence, Opening, Outbox, Remote, Restored, StoredAt, Successor},
     source::Source,
     upkeep::Upkeep,
@@ -172,6 +173,7 @@ impl Volume {
             remote,
             assembled,
             data_locks: DataLocks::default(),
+            listing: Listing::default(),
             upkeep: Upkeep::default(),
             _lock: lock,
         });

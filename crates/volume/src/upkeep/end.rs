@@ -51,6 +51,7 @@ impl Volume {
         self.upkeep.wake();
         self.upkeep.give_way.interrupt();
         self.upkeep.behind.stop();
+        self.listing.stop();
         if let Some(assembled) = &self.assembled {
             assembled.stop();
         }

@@ -234,6 +234,8 @@ impl Volume {
             .spawn(move || flush::run(&volume, &behind))
             .map_err(io_error("start a thread for", &self.paths.root))?;
         self.upkeep.threads.lock().push(thread);
+        let thread = self.listing.start(Arc::downgrade(self));
+        self.upkeep.threads.lock().push(thread.map_err(io_error("start a thread for", &self.paths.root))?);
         if self.assembles() {
             let volume = Arc::downgrade(self);
             let thread = std::thread::Builder::new()
