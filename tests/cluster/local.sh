@@ -16,7 +16,6 @@ proxy() {
 }
 # counts NAME METRIC: what a proxy has counted since it was started.
 counts() { curl -sf "http://${METRICS[$1]}/metrics" | awk -v name="forebay_proxy_$2" 'index($1, name "{") == 1 { print $2 }'; }
-is_clean() { [ "$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["dirty_bytes"] for m in json.load(sys.stdin)["members"]))')" = 0 ]; }
 # write MOUNT NAME BYTES: a new file, synced.
 write() { head -c "$3" /dev/urandom >"$SCRATCH/given/$2" && dd if="$SCRATCH/given/$2" of="$SCRATCH/$1/$2" bs=1M conv=fsync status=none; }
 # is_whole MOUNT NAME...: files that are what was written.
