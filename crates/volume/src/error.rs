@@ -28,6 +28,9 @@ pub enum VolumeError {
         /// How much.
         dirty_bytes: u64,
     },
+    /// Background work was to stop, and did, between two objects.
+    #[error("stopped between two objects, to be gone on with")]
+    Stopped,
     /// Data could not be encoded.
     #[error("cannot encode data: {0}")]
     Encode(#[from] FormatError),

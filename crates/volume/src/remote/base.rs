@@ -19,7 +19,7 @@ use super::{
     publish::{Delta, Publish},
     put_same,
 };
-use crate::{Volume, error::VolumeError};
+use crate::{Volume, error::VolumeError, upkeep::For};
 
 /// Bytes of rows in one part.
 const PART_LEN: usize = 8 << 20;
@@ -138,12 +138,18 @@ pub(crate) fn put_first_base(
 
 impl Volume {
     /// Writes a new base, and then deletes the deltas and bases before it.
-    pub(super) fn put_base(&self, remote: &Remote, publish: &mut Publish) -> Result<(), VolumeError> {
+    pub(super) fn put_base(
+        &self,
+        remote: &Remote,
+        publish: &mut Publish,
+        whom: For,
+    ) -> Result<(), VolumeError> {
         let from = remote.covered();
         let name = BaseName { from, epoch: remote.fence.epoch(), attempt: publish.attempts };
         publish.attempts += 1;
         let mut base = Base { name, to: from, parts: 0, bytes: 0 };
         each_part(self.engine.as_ref(), &mut |payload| {
+            self.upkeep.go_on(whom)?;
             let bytes = remote.encode(&remote.head(Kind::BasePart, from, from), payload)?;
             base.bytes += bytes.len() as u64;
             remote.put(&name.part(base.parts), bytes)?;
@@ -151,12 +157,12 @@ impl Volume {
             Ok(())
         })?;
         base.to = Namespace::applied(self.engine.as_ref())?.sequence;
-        self.put_deltas(remote, publish)?;
+        self.put_deltas(remote, publish, whom)?;
         let bytes =
             remote.encode(&remote.head(Kind::BaseWhole, from, base.to), &whole_payload(base.parts))?;
         remote.put(&name.whole(), bytes)?;
         publish.base = Some(base);
-        self.delete_before(remote, publish, name)
+        self.delete_before(remote, publish, name, whom)
     }
 
     /// Deletes deltas and bases that `name` makes superfluous, and those that were put by an owner after it had been deposed.
@@ -165,16 +171,19 @@ impl Volume {
         remote: &Remote,
         publish: &mut Publish,
         name: BaseName,
+        whom: For,
     ) -> Result<(), VolumeError> {
         let late = |delta: &DeltaName| delta.epoch < name.epoch && delta.last >= remote.start;
         for meta in list(&remote.store, DELTAS)? {
             if DeltaName::parse(&meta.key).is_some_and(|delta| delta.last <= name.from || late(&delta)) {
+                self.upkeep.go_on(whom)?;
                 remote.delete(&meta.key)?;
             }
         }
         publish.deltas.retain(|delta| delta.name.last > name.from);
         for meta in list(&remote.store, BASES)?.into_iter().rev() {
             if BaseName::parse(&meta.key).is_some_and(|(other, _)| other != name) {
+                self.upkeep.go_on(whom)?;
                 remote.delete(&meta.key)?;
             }
         }

@@ -15,7 +15,11 @@ use super::{
     container::put_row,
     names::{ChunkName, DeltaName},
 };
-use crate::{Volume, error::VolumeError, upkeep::Doomed};
+use crate::{
+    Volume,
+    error::VolumeError,
+    upkeep::{Doomed, For},
+};
 
 /// Bytes of deltas that are not worth a base, however small the last one was.
 const BASE_MIN: u64 = 256 << 10;
@@ -107,6 +111,11 @@ impl Remote {
         self.outbox.add(&DeltaName { last, first, epoch: self.fence.epoch() }, &bytes)
     }
 
+    /// Whether the bucket has the rows up to a record, and what was kept for that is removed here.
+    pub(crate) fn is_settled(&self, applied: Sequence) -> bool {
+        self.covered() >= applied && self.held.lock().as_ref().is_none_or(|held| held.sequence > applied)
+    }
+
     /// Keeps what a checkpoint allows to remove, unless something is kept already.
     pub(crate) fn hold(&self, held: Held) {
         self.held.lock().get_or_insert(held);
@@ -120,24 +129,34 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; what was not done is done the next time.
     pub fn publish(&self) -> Result<(), VolumeError> {
+        self.publish_for(For::Caller)
+    }
+
+    pub(crate) fn publish_for(&self, whom: For) -> Result<(), VolumeError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let publish = &mut *remote.publish.lock();
         if Point::BUCKET_REMOVAL.skipped() {
-            self.release(remote)?;
+            self.release(remote, whom)?;
         }
-        self.put_deltas(remote, publish)?;
-        self.release(remote)?;
+        self.put_deltas(remote, publish, whom)?;
+        self.release(remote, whom)?;
         if publish.wants_base() && !self.upkeep.stopping() {
-            self.put_base(remote, publish)?;
+            self.put_base(remote, publish, whom)?;
         }
-        remote.delete_older_chunks()
+        remote.delete_older_chunks(&|| self.upkeep.go_on(whom))
     }
 
-    pub(super) fn put_deltas(&self, remote: &Remote, publish: &mut Publish) -> Result<(), VolumeError> {
+    pub(super) fn put_deltas(
+        &self,
+        remote: &Remote,
+        publish: &mut Publish,
+        whom: For,
+    ) -> Result<(), VolumeError> {
         for name in remote.outbox.waiting()? {
             if remote.shipped() < name.last && !Point::BUCKET_DELTA.skipped() {
-                self.ship()?;
+                self.ship_for(whom)?;
             }
+            self.upkeep.go_on(whom)?;
             let bytes = remote.outbox.read(&name)?;
             let len = bytes.len() as u64;
             remote.put(&name.key(), bytes)?;
@@ -149,7 +168,7 @@ impl Volume {
     }
 
     /// Removes what waited for the deltas that are in the bucket now.
-    fn release(&self, remote: &Remote) -> Result<(), VolumeError> {
+    fn release(&self, remote: &Remote, whom: For) -> Result<(), VolumeError> {
         let held = {
             let mut held = remote.held.lock();
             let covered = remote.covered();
@@ -161,6 +180,7 @@ impl Volume {
         };
         let Some(held) = held else { return Ok(()) };
         self.remove(&held.doomed)?;
-        remote.delete_chunks(&held.chunks)
+        self.upkeep.progressed();
+        remote.delete_chunks(&held.chunks, &|| self.upkeep.go_on(whom))
     }
 }

@@ -19,7 +19,7 @@ use super::{
     list,
     names::{CHUNKS, ChunkName},
 };
-use crate::{Volume, error::VolumeError};
+use crate::{Volume, error::VolumeError, upkeep::For};
 
 /// Bytes at which a chunk is put although there is more.
 const CHUNK_LEN: usize = 16 << 20;
@@ -59,6 +59,7 @@ struct Filling<'a> {
     volume: &'a Volume,
     remote: &'a Remote,
     ship: &'a mut Ship,
+    whom: For,
     first: Sequence,
     last: Sequence,
     payload: Vec<u8>,
@@ -73,8 +74,12 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`]; what was not put is put the next time.
     pub fn ship(&self) -> Result<(), VolumeError> {
+        self.ship_for(For::Caller)
+    }
+
+    pub(crate) fn ship_for(&self, whom: For) -> Result<(), VolumeError> {
         let Some(remote) = &self.remote else { return Ok(()) };
-        self.ship_as(remote, &mut remote.ship.lock())
+        self.ship_as(remote, &mut remote.ship.lock(), whom)
     }
 
     /// Returns once the records up to `target` are in the bucket and this machine was still the owner then. Many callers share one round.
@@ -95,7 +100,7 @@ impl Volume {
             return Err(error.clone().into());
         }
         let round = remote.rounds_begun.fetch_add(1, Ordering::AcqRel) + 1;
-        let result = self.ship_as(remote, &mut ship).and_then(|()| remote.fence.check());
+        let result = self.ship_as(remote, &mut ship, For::Caller).and_then(|()| remote.fence.check());
         match &result {
             Ok(()) => {
                 ship.failure = None;
@@ -107,19 +112,20 @@ impl Volume {
         result
     }
 
-    fn ship_as(&self, remote: &Remote, ship: &mut Ship) -> Result<(), VolumeError> {
+    fn ship_as(&self, remote: &Remote, ship: &mut Ship, whom: For) -> Result<(), VolumeError> {
         remote.fence.intact()?;
         let files = self.journal.files();
         self.streams.sync()?;
         self.journal.sync_behind(self.journal.last())?;
         let last = files.iter().map(|file| file.last).max().unwrap_or_default();
         // From here on nothing that the records of `files` name can be missed: it was there before they were.
-        self.store_packed()?;
+        self.store_packed(whom)?;
         let first = remote.shipped().next();
         let mut filling = Filling {
             volume: self,
             remote,
             ship,
+            whom,
             first,
             last,
             payload: Vec::new(),
@@ -216,6 +222,7 @@ impl Filling<'_> {
         if self.payload.is_empty() {
             return Ok(());
         }
+        self.volume.upkeep.go_on(self.whom)?;
         let (remote, first, last) = (self.remote, self.first, self.last);
         let bytes = remote.encode(&remote.head(Kind::Chunk, first, last), &self.payload)?;
         let name = ChunkName { epoch: remote.fence.epoch(), number: self.ship.number, first, last };
@@ -238,17 +245,25 @@ impl Remote {
         done.map(|chunk| chunk.key.clone()).collect()
     }
 
-    /// Deletes chunks, and forgets them.
-    pub(super) fn delete_chunks(&self, keys: &[String]) -> Result<(), VolumeError> {
+    /// Deletes chunks, and forgets them, for as long as it may go on.
+    pub(super) fn delete_chunks(
+        &self,
+        keys: &[String],
+        go_on: &dyn Fn() -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
         for key in keys {
+            go_on()?;
             self.delete(key)?;
             self.chunks.lock().retain(|chunk| chunk.key != *key);
         }
         Ok(())
     }
 
-    /// Deletes the chunks of former epochs, once none is needed.
-    pub(super) fn delete_older_chunks(&self) -> Result<(), VolumeError> {
+    /// Deletes the chunks of former epochs, once none is needed, for as long as it may go on.
+    pub(super) fn delete_older_chunks(
+        &self,
+        go_on: &dyn Fn() -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
         let older = {
             let mut ship = self.ship.lock();
             if !ship.complete {
@@ -257,7 +272,7 @@ impl Remote {
             std::mem::take(&mut ship.older)
         };
         for (done, key) in older.iter().enumerate() {
-            if let Err(error) = self.delete(key) {
+            if let Err(error) = go_on().and_then(|()| self.delete(key)) {
                 self.ship.lock().older.extend(older.iter().skip(done).cloned());
                 return Err(error);
             }
@@ -270,7 +285,10 @@ impl Remote {
     ///
     /// # Errors
     /// [`VolumeError`].
-    pub(crate) fn delete_late_chunks(&self) -> Result<bool, VolumeError> {
+    pub(crate) fn delete_late_chunks(
+        &self,
+        go_on: &dyn Fn() -> Result<(), VolumeError>,
+    ) -> Result<bool, VolumeError> {
         {
             let ship = self.ship.lock();
             if !ship.complete || !ship.older.is_empty() {
@@ -279,6 +297,7 @@ impl Remote {
         }
         let former = |key: &String| ChunkName::parse(key).is_some_and(|name| name.epoch < self.fence.epoch());
         for key in list(&self.store, CHUNKS)?.into_iter().map(|meta| meta.key).filter(former) {
+            go_on()?;
             self.delete(&key)?;
         }
         Ok(true)

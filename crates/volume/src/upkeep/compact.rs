@@ -13,6 +13,7 @@ use forebay_reading::object_key;
 use forebay_types::SegmentId;
 use rustc_hash::FxHashSet;
 
+use super::For;
 use crate::{Volume, error::VolumeError};
 
 /// Garbage below this many bytes, and below a quarter of what is stored, is left alone.
@@ -31,11 +32,15 @@ impl Volume {
     /// [`VolumeError`]; nothing is lost, what was moved stays moved.
     pub fn compact(&self) -> Result<(), VolumeError> {
         let _hurry = self.upkeep.give_way.hurry();
-        self.compact_round()
+        self.compact_for(For::Caller)
     }
 
     /// The same, giving way to writers.
     pub(super) fn compact_round(&self) -> Result<(), VolumeError> {
+        self.compact_for(For::Background)
+    }
+
+    fn compact_for(&self, whom: For) -> Result<(), VolumeError> {
         let _turn = self.upkeep.seal_turn.lock();
         let totals = self.ns.segment_totals();
         if *self.upkeep.compacted.lock() == Some(totals.object_changes) {
@@ -50,6 +55,7 @@ impl Volume {
             victims.values().flat_map(|held| held.segments.clone()).collect();
         let mut candidates = Vec::new();
         for object in victims.keys() {
+            self.upkeep.go_on(whom)?;
             candidates.extend(self.blocks_of(*object)?);
         }
         for segment in &segments {
@@ -58,9 +64,13 @@ impl Volume {
         candidates.sort_unstable();
         candidates.dedup();
         let bytes = victims.values().map(|held| held.live).sum();
-        let packed = self.move_out(&candidates, &|segment| segments.contains(&segment), bytes)?;
+        let packed = self.move_out(&candidates, &|segment| segments.contains(&segment), bytes, &|| {
+            self.upkeep.stopping()
+        })?;
         tracing::debug!("compacted {} objects: {} bytes moved", victims.len(), packed.bytes);
         self.upkeep.done.compacted_bytes.fetch_add(packed.bytes, Ordering::Relaxed);
+        // What is left because of that is not stubborn.
+        self.upkeep.go_on(whom)?;
         let left = self.holdings();
         let mut stubborn = self.upkeep.stubborn.lock();
         for object in victims.keys() {

@@ -22,6 +22,7 @@ use forebay_object::{Backend, ErrorKind};
 use forebay_reading::{DATA, object_key, parse_key};
 use serde::{Deserialize, Serialize};
 
+use super::For;
 use crate::{Volume, error::VolumeError};
 
 /// When the first search of an opening begins by itself, and how long after one was complete the next does.
@@ -99,7 +100,7 @@ impl Volume {
         let mut leaked = Leaked::default();
         let mut after = None;
         loop {
-            after = self.collect_leaked_page(after.as_deref(), &mut leaked)?;
+            after = self.collect_leaked_page(after.as_deref(), &mut leaked, For::Caller)?;
             if after.is_none() {
                 break;
             }
@@ -115,7 +116,7 @@ impl Volume {
             return Ok(());
         }
         let after = search.after.take();
-        let next = match self.collect_leaked_page(after.as_deref(), &mut search.so_far) {
+        let next = match self.collect_leaked_page(after.as_deref(), &mut search.so_far, For::Background) {
             Ok(next) => next,
             Err(error) => {
                 search.after = after;
@@ -164,16 +165,18 @@ impl Volume {
         &self,
         after: Option<&str>,
         leaked: &mut Leaked,
+        whom: For,
     ) -> Result<Option<String>, VolumeError> {
         let (found, next) = self.leaked_page(after, leaked)?;
         if found.is_empty() {
             return Ok(next);
         }
         let alone = match &self.remote {
-            Some(remote) => remote.delete_late_chunks()?,
+            Some(remote) => remote.delete_late_chunks(&|| self.upkeep.go_on(whom))?,
             None => true,
         };
         for object in found {
+            self.upkeep.go_on(whom)?;
             if alone && self.is_useless(object)? {
                 if let Some(remote) = &self.remote {
                     remote.fence.check()?;

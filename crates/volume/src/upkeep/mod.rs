@@ -77,6 +77,16 @@ impl fmt::Display for Task {
     }
 }
 
+/// For whom something is done in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum For {
+    /// Somebody waits for all of it.
+    Caller,
+    /// Nobody does: it ends between two objects once the background work is to stop. What is left is done by the next round, of this process or of
+    /// another one, as after an error of the store.
+    Background,
+}
+
 /// How a drain goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drain {
@@ -169,6 +179,18 @@ impl Upkeep {
         self.signal.progress.notify_all();
     }
 
+    /// Says to those who wait for it that background work has got somewhere.
+    pub(crate) fn progressed(&self) {
+        drop(self.signal.turn.lock());
+        self.signal.progress.notify_all();
+    }
+
+    /// Waits for background work to get where `there` says, until `deadline`.
+    pub(super) fn wait_until(&self, deadline: Instant, there: &dyn Fn() -> bool) {
+        let mut turn = self.signal.turn.lock();
+        while !there() && !self.signal.progress.wait_until(&mut turn, deadline).timed_out() {}
+    }
+
     pub(super) fn wake(&self) {
         *self.signal.turn.lock() += 1;
         self.signal.wake.notify_all();
@@ -185,6 +207,14 @@ impl Upkeep {
 
     pub(crate) fn stopping(&self) -> bool {
         self.signal.stop.load(Ordering::Acquire)
+    }
+
+    /// Asked between two objects.
+    ///
+    /// # Errors
+    /// [`VolumeError::Stopped`].
+    pub(crate) fn go_on(&self, whom: For) -> Result<(), VolumeError> {
+        if whom == For::Background && self.stopping() { Err(VolumeError::Stopped) } else { Ok(()) }
     }
 
     pub(crate) fn troubles(&self) -> Vec<Activity> {
@@ -258,6 +288,7 @@ impl Volume {
         };
         match result {
             Ok(()) => self.succeeded(task),
+            Err(VolumeError::Stopped) => {}
             Err(error) => self.upkeep.trouble(task, &error),
         }
     }
@@ -269,7 +300,7 @@ impl Volume {
         }
         *last = Some(Instant::now());
         drop(last);
-        self.ship()
+        self.ship_for(For::Background)
     }
 
     /// Lets a writer wait while far too much of the journal waits to be sealed, but not for ever: a disk that is full says so itself.
@@ -314,7 +345,7 @@ impl Volume {
         for _ in 0..2 {
             self.checkpoint_now()?;
             self.publish()?;
-            self.delete_garbage()?;
+            self.delete_garbage(For::Caller)?;
         }
         Ok(())
     }

@@ -63,12 +63,13 @@ struct Placed {
 
 impl Volume {
     /// Moves what `candidates` have in segments for which `from` is true into new segments. It is about `bytes` raw bytes: they are divided
-    /// equally among as few segments as have room for them.
+    /// equally among as few segments as have room for them. Ends after the block at which `over` says so.
     pub(super) fn move_out(
         &self,
         candidates: &[Candidate],
         from: &dyn Fn(SegmentId) -> bool,
         bytes: u64,
+        over: &dyn Fn() -> bool,
     ) -> Result<Packed, VolumeError> {
         let parts = bytes.div_ceil(self.segment_room() - ADDED_MAX).max(1);
         let mut packer = Packer {
@@ -82,7 +83,7 @@ impl Volume {
         };
         let mut steps = Steps::begin(&self.upkeep.give_way);
         for candidate in candidates {
-            if self.upkeep.stopping() {
+            if over() {
                 break;
             }
             let result = packer.add(*candidate, from);
@@ -90,7 +91,7 @@ impl Volume {
                 packer.abandon();
             }
             result?;
-            steps.rest(&self.upkeep.give_way, self.upkeep.backlog(), || self.upkeep.stopping());
+            steps.rest(&self.upkeep.give_way, self.upkeep.backlog(), over);
         }
         let result = packer.flush();
         if result.is_err() {

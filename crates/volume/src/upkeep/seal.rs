@@ -24,7 +24,7 @@ impl Volume {
             let _turn = self.upkeep.seal_turn.lock();
             self.seal_streams(STREAM_MIN, STREAM_IDLE_ROUNDS)?;
             if self.journal_is_due() {
-                self.seal_journal()?;
+                self.seal_journal(&|| self.upkeep.stopping())?;
             }
         }
         self.compact_round()
@@ -38,7 +38,19 @@ impl Volume {
         let _hurry = self.upkeep.give_way.hurry();
         let _turn = self.upkeep.seal_turn.lock();
         self.seal_streams(0, 0)?;
-        self.seal_journal()
+        self.seal_journal(&|| self.upkeep.stopping())
+    }
+
+    /// The same of what is there now, as far as it goes until `deadline`: whoever has the turn, and the store that it may wait for, are not waited
+    /// for any longer.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; what was not sealed stays where it is.
+    pub(super) fn seal_until(&self, deadline: Instant) -> Result<(), VolumeError> {
+        let _hurry = self.upkeep.give_way.hurry();
+        let Some(_turn) = self.upkeep.seal_turn.try_lock_until(deadline) else { return Ok(()) };
+        self.seal_streams(0, 0)?;
+        self.seal_journal(&|| Instant::now() >= deadline || self.upkeep.stopping())
     }
 
     /// Bytes in use in the journal, but for those that sealing cannot move.
@@ -49,7 +61,7 @@ impl Volume {
     }
 
     /// The files of the journal, and their bytes in use.
-    fn journal_live(&self) -> Vec<(SegmentId, u64)> {
+    pub(super) fn journal_live(&self) -> Vec<(SegmentId, u64)> {
         let files: Vec<_> = self.journal.files().iter().map(|file| file.segment).collect();
         self.ns.segments_of(&files).into_iter().map(|(id, row)| (id, row.live)).collect()
     }
@@ -87,7 +99,8 @@ impl Volume {
         Ok(())
     }
 
-    fn seal_journal(&self) -> Result<(), VolumeError> {
+    /// Moves what the journal has into segments, up to the block at which `over` says that it is enough.
+    fn seal_journal(&self, over: &dyn Fn() -> bool) -> Result<(), VolumeError> {
         *self.upkeep.unsealed_since.lock() = None;
         if self.journal_live().iter().all(|(_, live)| *live == 0) {
             self.upkeep.set_backlog(0);
@@ -106,9 +119,12 @@ impl Volume {
         candidates.dedup();
         let bytes = self.ns.segments_of(&files.iter().copied().collect::<Vec<_>>());
         let bytes = bytes.iter().map(|(_, row)| row.live).sum();
-        let packed = self.move_out(&candidates, &|segment| files.contains(&segment), bytes)?;
+        let packed = self.move_out(&candidates, &|segment| files.contains(&segment), bytes, over)?;
         tracing::debug!("sealed {} bytes of {} blocks", packed.bytes, candidates.len());
-        self.seal_rest(&files)?;
+        // What is left because it was over is not stuck.
+        if !over() {
+            self.seal_rest(&files, over)?;
+        }
         self.upkeep.set_backlog(self.journal_bytes());
         self.upkeep.wake();
         Ok(())
@@ -116,7 +132,7 @@ impl Volume {
 
     /// Moves what is left of files although all blocks that are known to refer to them were moved twice: the record that told of a block is
     /// damaged, or was in a later file that is gone. All rows are looked through for such blocks, once for what a file then has left.
-    fn seal_rest(&self, files: &FxHashSet<SegmentId>) -> Result<(), VolumeError> {
+    fn seal_rest(&self, files: &FxHashSet<SegmentId>, over: &dyn Fn() -> bool) -> Result<(), VolumeError> {
         let live = |id: &SegmentId| self.ns.segment(*id).map_or(0, |row| row.live);
         let before = std::mem::take(&mut *self.upkeep.stuck.lock());
         let left = files.iter().map(|id| (*id, live(id))).filter(|(_, live)| *live > 0);
@@ -130,12 +146,54 @@ impl Volume {
         if !wanted.is_empty() {
             let candidates = self.ns.blocks_in(&wanted)?;
             let bytes = wanted.iter().map(&live).sum();
-            self.move_out(&candidates, &|segment| wanted.contains(&segment), bytes)?;
+            self.move_out(&candidates, &|segment| wanted.contains(&segment), bytes, over)?;
             for id in &wanted {
-                stuck.insert(*id, (live(id), !self.upkeep.stopping()));
+                stuck.insert(*id, (live(id), !over()));
             }
         }
         *self.upkeep.stuck.lock() = stuck;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use forebay_meta::{NewInode, WriteAttr};
+    use forebay_types::{FileKind, Ino};
+
+    use super::*;
+    use crate::{CreateOptions, OpenOptions, create};
+
+    fn live(volume: &Volume) -> u64 {
+        volume.journal_live().into_iter().map(|(_, live)| live).sum()
+    }
+
+    /// What is cut short has moved what it says, leaves the rest where it is, and calls none of it stuck.
+    #[test]
+    fn sealing_ends_where_it_is_told_to_and_goes_on_the_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("volume");
+        create(&root, &CreateOptions::default()).unwrap();
+        let options = OpenOptions { background: false, ..OpenOptions::default() };
+        let volume = Volume::open(&root, &options).unwrap();
+        let (target, xattrs) = (Vec::new(), Vec::new());
+        let new = NewInode { kind: FileKind::Regular, mode: 0o644, uid: 0, gid: 0, rdev: 0, target, xattrs };
+        for name in 0..10u8 {
+            let ino = volume.ns.make(volume.subvolume, Ino::ROOT, &[b'a' + name], &new).unwrap().ino;
+            volume.write(ino, 0, &[name; 1 << 14], WriteAttr::default()).unwrap();
+        }
+        assert_eq!(live(&volume), 10 << 14);
+        let asked = Cell::new(0);
+        let after_four = || asked.replace(asked.get() + 1) >= 4;
+        volume.seal_journal(&after_four).unwrap();
+        assert_eq!(live(&volume), 6 << 14);
+        for _ in 0..2 {
+            volume.seal_journal(&|| true).unwrap();
+            assert_eq!((live(&volume), volume.upkeep.stuck.lock().len()), (6 << 14, 0));
+        }
+        volume.seal_all().unwrap();
+        assert_eq!(live(&volume), 0);
     }
 }

@@ -9,6 +9,7 @@ use forebay_object::Backend;
 use forebay_reading::object_key;
 use forebay_types::SegmentId;
 
+use super::For;
 use crate::{
     Volume,
     error::{VolumeError, io_error},
@@ -23,10 +24,10 @@ impl Volume {
     pub(super) fn store_round(&self) -> Result<(), VolumeError> {
         {
             let _turn = self.upkeep.store_turn.lock();
-            self.store_sealed(false)?;
+            self.store_sealed(For::Background)?;
         }
-        self.publish()?;
-        self.delete_garbage()?;
+        self.publish_for(For::Background)?;
+        self.delete_garbage(For::Background)?;
         self.search_leaked()
     }
 
@@ -36,10 +37,11 @@ impl Volume {
     /// [`VolumeError`]; what was not stored stays on the local disk.
     pub fn store_all(&self) -> Result<(), VolumeError> {
         let _turn = self.upkeep.store_turn.lock();
-        self.store_sealed(true)
+        self.store_sealed(For::Caller)
     }
 
-    fn store_sealed(&self, all: bool) -> Result<(), VolumeError> {
+    /// For a caller everything; in the background not what is worth no object yet.
+    fn store_sealed(&self, whom: For) -> Result<(), VolumeError> {
         let mut sealed: Vec<(SegmentId, u64)> = self
             .ns
             .segments()
@@ -54,6 +56,7 @@ impl Volume {
             group.push(id);
             bytes += len;
             if bytes >= OBJECT_MIN {
+                self.upkeep.go_on(whom)?;
                 self.store_group(&group)?;
                 group.clear();
                 bytes = 0;
@@ -65,7 +68,8 @@ impl Volume {
             return Ok(());
         }
         let waited = since.get_or_insert_with(Instant::now).elapsed().as_secs() >= COMPANY_S;
-        if all || (waited && self.config.store.is_some()) {
+        if whom == For::Caller || (waited && self.config.store.is_some()) {
+            self.upkeep.go_on(whom)?;
             *since = None;
             drop(since);
             self.store_group(&group)?;
@@ -74,7 +78,7 @@ impl Volume {
     }
 
     /// Puts all packed segments into a store elsewhere, so that a chunk of the journal may name them.
-    pub(crate) fn store_packed(&self) -> Result<(), VolumeError> {
+    pub(crate) fn store_packed(&self, whom: For) -> Result<(), VolumeError> {
         let waits = |row: &SegmentRow| row.kind == SegmentKind::Packed && row.state == SegmentState::Sealed;
         if !self.ns.segments().iter().any(|(_, row)| waits(row)) {
             return Ok(());
@@ -89,11 +93,13 @@ impl Volume {
             group.push(id);
             bytes += row.len;
             if bytes >= OBJECT_MIN {
+                self.upkeep.go_on(whom)?;
                 self.store_group(&group)?;
                 group.clear();
                 bytes = 0;
             }
         }
+        self.upkeep.go_on(whom)?;
         self.store_group(&group)
     }
 
@@ -152,9 +158,10 @@ impl Volume {
     }
 
     /// Deletes objects whose deletion is in a stored checkpoint.
-    pub(super) fn delete_garbage(&self) -> Result<(), VolumeError> {
+    pub(super) fn delete_garbage(&self, whom: For) -> Result<(), VolumeError> {
         loop {
             let Some(object) = self.upkeep.deletable.lock().first().copied() else { return Ok(()) };
+            self.upkeep.go_on(whom)?;
             if let Some(remote) = &self.remote {
                 remote.fence.check()?;
             }
