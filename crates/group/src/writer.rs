@@ -169,6 +169,31 @@ impl Writer {
         self.close(|active| active.replication.end() > 0)
     }
 
+    /// The first record that is in no segment of a member, to be put elsewhere: it is now in `segment`, which is in the store. Like every other one it is acknowledged
+    /// in its turn, once [`Writer::stored`] says that it is there.
+    pub fn withdraw(&mut self, segment: SegmentId) -> Option<(u64, Bytes)> {
+        let (number, bytes) = self.waiting.pop_first()?;
+        let place = Place { segment, offset: 0, len: bytes.len() as u64, synced: false };
+        self.places.insert(number, (place, bytes.clone()));
+        Some((number, bytes))
+    }
+
+    /// A record that is to be in no segment of a member from the beginning: as one that was written and withdrawn.
+    pub fn write_elsewhere(&mut self, segment: SegmentId, bytes: Bytes) -> u64 {
+        self.last += 1;
+        let place = Place { segment, offset: 0, len: bytes.len() as u64, synced: false };
+        self.places.insert(self.last, (place, bytes));
+        self.last
+    }
+
+    /// A record that was put elsewhere is there.
+    pub fn stored(&mut self, number: u64) -> Vec<Effect> {
+        if let Some((place, _)) = self.places.get_mut(&number) {
+            place.synced = true;
+        }
+        self.acknowledge()
+    }
+
     /// What a member has not answered: to be sent again.
     #[must_use]
     pub fn outstanding(&self) -> Vec<(MemberId, Append)> {
@@ -339,6 +364,25 @@ mod tests {
         assert_eq!(writer.unusable(), [SegmentId(1), SegmentId(2)]);
         assert_eq!(sent(&writer.opened(SegmentId(3), Epoch(1), vec![B, C])).len(), 2);
         assert_eq!(writer.forgive(A), []);
+    }
+
+    #[test]
+    fn what_finds_no_segment_is_acknowledged_from_the_store_in_its_turn() {
+        let mut writer = writer();
+        writer.failed(C);
+        writer.write(Bytes::from_static(b"12345678"));
+        assert_eq!(writer.write(Bytes::from_static(b"9")), [Effect::NeedSegments]);
+        assert_eq!(writer.withdraw(SegmentId(7)), Some((2, Bytes::from_static(b"9"))));
+        assert_eq!(writer.withdraw(SegmentId(8)), None, "the first one is with members");
+        assert_eq!(writer.write_elsewhere(SegmentId(8), Bytes::from_static(b"0")), 3);
+        assert!(writer.stored(3).is_empty() && writer.stored(2).is_empty(), "the first one is not there");
+        assert_eq!(writer.pending(), 3);
+        // What others take after it waits for nothing else.
+        writer.opened(SegmentId(3), Epoch(1), vec![A, B]);
+        assert!(writer.withdraw(SegmentId(9)).is_none());
+        writer.synced(A, SegmentId(1), 8);
+        assert_eq!(acknowledged(&writer.synced(B, SegmentId(1), 8)), [(1, 1), (2, 7), (3, 8)]);
+        assert_eq!(writer.pending(), 0);
     }
 
     #[test]

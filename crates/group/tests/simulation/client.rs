@@ -1,7 +1,9 @@
-//! A client that writes: a data lane, a journal over it, and requests to the owner behind them.
+//! A client that writes: a data lane, a journal over it, and requests to the owner behind them. Where members are too few for a segment, what waits for one goes to the store,
+//! and its request to the owner at once: it counts when that is carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use forebay_cluster::{Moment, SessionId};
 use forebay_group::{Closed, Effect, Lane, MemberId, PieceKey, View, Writer, placement};
 use forebay_types::{Epoch, SegmentId};
@@ -10,7 +12,7 @@ use rand::RngExt;
 use crate::{
     faults::Planted,
     messages::{Message, Node, Request, contents, node_of},
-    world::{CLIENTS, COLD, Context, FILES, SECOND, STOP},
+    world::{CLIENTS, COLD, Context, FILES, MEMBERS, SECOND, STOP},
 };
 
 /// A client stops so long after it asked what was answered last.
@@ -54,6 +56,11 @@ pub struct Client {
     writes: BTreeMap<u64, (u64, u64)>,
     /// Requests in the journal that were not carried out.
     requests: BTreeMap<u64, Request>,
+    /// Those of them that no journal has, with the object that they are about, if it was put for them.
+    direct: BTreeMap<u64, Option<u64>>,
+    /// Records of the data lane that are put into the store, by object.
+    puts: BTreeMap<u64, (u64, Bytes)>,
+    objects: u64,
     acknowledged: u64,
     committed: u64,
     opening: Option<(Lane, Vec<MemberId>, u64)>,
@@ -82,6 +89,9 @@ impl Client {
             journal: LaneState::new(0),
             writes: BTreeMap::new(),
             requests: BTreeMap::new(),
+            direct: BTreeMap::new(),
+            puts: BTreeMap::new(),
+            objects: ((MEMBERS + 1 + at) as u64) << 48 | life << 24,
             acknowledged: 0,
             committed: 0,
             opening: None,
@@ -108,6 +118,8 @@ impl Client {
         (self.data, self.journal) = (LaneState::new(200), LaneState::new(240));
         self.writes.clear();
         self.requests.clear();
+        self.direct.clear();
+        self.puts.clear();
         (self.acknowledged, self.committed, self.opened, self.said) = (0, 0, 0, 0);
         (self.opening, self.saying, self.need) = (None, None, [true; 2]);
         self.unsaid.clear();
@@ -179,6 +191,9 @@ impl Client {
         let all = [self.data.writer.outstanding(), self.journal.writer.outstanding()].concat();
         for (id, append) in all {
             context.send(node_of(id), Message::Append { id, append });
+        }
+        for (object, (_, bytes)) in &self.puts {
+            put(*object, bytes, context);
         }
         let session = self.session;
         if let Some((lane, set, token)) = self.opening.clone() {
@@ -291,28 +306,60 @@ impl Client {
         let Some(view) = &self.view else { return };
         let mut members = view.active();
         members.retain(|member| !self.avoided.contains_key(&member.id));
-        // While there is none here it waits, as it would for the store.
         members.retain(|member| !self.local || node_of(member.id) == Node::Member(self.at));
         let copies = if self.local { 1 } else { usize::from(view.copies) };
         let key = PieceKey::of(SegmentId(context.rng.random()), 0);
         let set = placement::choose(key, &members, copies, None);
+        let lane = [Lane::Data, Lane::Journal][at];
         if set.len() < copies {
-            return;
+            return self.go_to_the_store(context);
         }
         self.need[at] = false;
         self.opened += 1;
-        let (lane, token, session) = ([Lane::Data, Lane::Journal][at], self.opened, self.session);
+        let (token, session) = (self.opened, self.session);
         self.opening = Some((lane, set.clone(), token));
         context.send_meta(Message::Open { session, lane, set, token });
     }
 
+    /// What waits for a segment, in whichever lane, needs none: bytes are put as an object, and of requests the owner is told.
+    fn go_to_the_store(&mut self, context: &mut Context<'_>) {
+        while let Some((number, bytes)) = self.data.writer.withdraw(SegmentId(self.objects + 1)) {
+            self.objects += 1;
+            put(self.objects, &bytes, context);
+            self.puts.insert(self.objects, (number, bytes));
+            if context.planted(Planted::NamesBeforeStored) {
+                let effects = self.data.writer.stored(number);
+                self.carry_out(Lane::Data, effects, context);
+            }
+        }
+        while let Some((number, _)) = self.journal.writer.withdraw(SegmentId(0)) {
+            self.direct.insert(number, None);
+        }
+    }
+
     fn commit(&mut self, context: &mut Context<'_>) {
         let next = self.committed + 1;
-        if next <= self.acknowledged
+        let direct = self.direct.get(&next);
+        if (next <= self.acknowledged || direct.is_some())
             && let Some(request) = self.requests.get(&next)
         {
-            context.send_meta(Message::Commit { session: self.session, request: *request });
+            let (session, object) = (self.session, direct.copied().flatten());
+            context.send_meta(Message::Commit { session, request: *request, object });
         }
+    }
+
+    /// The owner has carried out the next request, which counts from now on if it did not before.
+    fn committed(&mut self, number: u64, context: &mut Context<'_>) {
+        let request = self.requests.remove(&number);
+        self.committed = number;
+        if let (Some(_), Some(request)) = (self.direct.remove(&number), request) {
+            context.acknowledged.push((self.session, request));
+            context.direct += 1;
+            self.last_acknowledged = context.now;
+            let effects = self.journal.writer.stored(number);
+            self.carry_out(Lane::Journal, effects, context);
+        }
+        self.commit(context);
     }
 
     fn carry_out(&mut self, lane: Lane, effects: Vec<Effect>, context: &mut Context<'_>) {
@@ -329,6 +376,13 @@ impl Client {
                 Effect::NeedSegments => self.need[usize::from(lane == Lane::Journal)] = true,
                 Effect::Acknowledged { number, segment, offset, len } if lane == Lane::Data => {
                     let Some((file, version)) = self.writes.remove(&number) else { continue };
+                    if !self.data.sets.contains_key(&segment) {
+                        let request = Request { number: 0, file, version, segment, offset, len };
+                        let number = self.journal.writer.write_elsewhere(SegmentId(0), request.encode());
+                        self.requests.insert(number, Request { number, ..request });
+                        self.direct.insert(number, Some(segment.0));
+                        continue;
+                    }
                     let number = self.journal.writer.next_number();
                     let request = Request { number, file, version, segment, offset, len };
                     self.data.named.insert(segment, number);
@@ -369,9 +423,12 @@ impl Client {
                 self.give_back(lane);
             }
             Message::Committed { session, number } if session == own && number == self.committed + 1 => {
-                self.requests.remove(&number);
-                self.committed = number;
-                self.commit(context);
+                self.committed(number, context);
+            }
+            Message::PutDone { id: None, object } => {
+                let Some((number, _)) = self.puts.remove(&object) else { return };
+                let effects = self.data.writer.stored(number);
+                self.carry_out(Lane::Data, effects, context);
             }
             Message::Heard { session, token } if session == own => {
                 self.saying.take_if(|saying| saying.0 == token);
@@ -397,4 +454,10 @@ impl Client {
             _ => {}
         }
     }
+}
+
+/// An object with one segment, which has its number.
+fn put(object: u64, bytes: &Bytes, context: &mut Context<'_>) {
+    let contents = vec![(SegmentId(object), bytes.clone())];
+    context.send(Node::Store, Message::Put { id: None, object, contents });
 }

@@ -34,6 +34,8 @@ pub enum Planted {
     GivesUpTooMuch,
     /// Recovery takes a member that does not answer for one that has nothing.
     EndsUnheard,
+    /// What members cannot take is named to the owner before the store has it.
+    NamesBeforeStored,
 }
 
 impl Planted {
@@ -50,6 +52,7 @@ impl Planted {
         Planted::SeatsAtOnce,
         Planted::GivesUpTooMuch,
         Planted::EndsUnheard,
+        Planted::NamesBeforeStored,
     ];
 }
 

@@ -52,6 +52,7 @@ fn worlds_keep_the_promise() {
         let counts = run(seed, None).unwrap_or_else(|found| panic!("{found}"));
         sum.acknowledged += counts.acknowledged;
         sum.local += counts.local;
+        sum.direct += counts.direct;
         sum.recovered += counts.recovered;
         sum.lost_disks += counts.lost_disks;
         sum.removed += counts.removed;
@@ -64,6 +65,7 @@ fn worlds_keep_the_promise() {
     let seeds = seeds as usize;
     assert!(sum.acknowledged > seeds * 100 && sum.recovered > seeds, "too little happened: {sum:?}");
     assert!(seeds < 4 || sum.local > seeds * 10, "{sum:?}");
+    assert!(seeds < 100 || sum.direct > seeds, "{sum:?}");
     assert!(seeds < 100 || sum.given_up > seeds / 20, "{sum:?}");
     assert!(seeds < 1000 || sum.shortened.min(sum.forgotten) > 0, "{sum:?}");
     assert!(seeds < 100 || sum.lost_disks.min(sum.removed).min(sum.seated) > seeds / 20, "{sum:?}");

@@ -202,8 +202,10 @@ impl Member {
             if put.done {
                 context.send_meta(Message::Stores { id, object: *object, parts: put.parts.clone() });
             } else {
-                context
-                    .send(Node::Store, Message::Put { id, object: *object, contents: put.contents.clone() });
+                context.send(
+                    Node::Store,
+                    Message::Put { id: Some(id), object: *object, contents: put.contents.clone() },
+                );
             }
         }
     }
@@ -268,7 +270,7 @@ impl Member {
                 context.send_meta(Message::Seated { segment, epoch, target: from });
             }
             Message::Verdicts { id, verdicts } if id == own => self.judged(verdicts, context),
-            Message::PutDone { id, object } if id == own => {
+            Message::PutDone { id: Some(id), object } if id == own => {
                 if let Some(put) = self.puts.get_mut(&object) {
                     put.done = true;
                     context.send_meta(Message::Stores { id, object, parts: put.parts.clone() });
@@ -352,7 +354,7 @@ impl Member {
         }
         self.next_object += 1;
         let object = self.next_object;
-        let put = Message::Put { id: self.disk.id, object, contents: contents.clone() };
+        let put = Message::Put { id: Some(self.disk.id), object, contents: contents.clone() };
         context.send(Node::Store, put);
         self.puts.insert(object, Put { parts, contents, done: false });
     }

@@ -92,13 +92,14 @@ pub enum Message {
         id: MemberId,
         verdicts: Vec<(SegmentId, Verdict, bool)>,
     },
+    /// By a member; by a client where there is none.
     Put {
-        id: MemberId,
+        id: Option<MemberId>,
         object: u64,
         contents: Vec<(SegmentId, Bytes)>,
     },
     PutDone {
-        id: MemberId,
+        id: Option<MemberId>,
         object: u64,
     },
     Stores {
@@ -188,6 +189,8 @@ pub enum Message {
     Commit {
         session: SessionId,
         request: Request,
+        /// Its segment is this object, which the client has put.
+        object: Option<u64>,
     },
     Committed {
         session: SessionId,

@@ -227,13 +227,18 @@ impl Meta {
             Message::Open { session, lane, set, token } => {
                 open(from, session, lane, set, token, rows, context)
             }
-            Message::Commit { session, request } => {
+            Message::Commit { session, request, object } => {
                 let mut txn = Txn::new(rows);
                 let Some(row) = lives(session, &mut txn, from, context) else { return };
                 let committed = Message::Committed { session, number: request.number };
                 if row.applied >= request.number {
                     context.send(from, committed);
                 } else if row.applied + 1 == request.number {
+                    if let Some(object) = object {
+                        let row = SegmentRow { object: Some((object, 0)), live: 0 };
+                        txn.put_segment(Key::Segment(request.segment), row);
+                        txn.put_object(Key::Object(object), vec![request.segment]);
+                    }
                     apply(&mut txn, &request, context);
                     txn.put_session(Key::Session(session), SessionRow { applied: request.number, ..row });
                     context.commit(txn.batch, Tag::None, vec![(from, committed)]);

@@ -101,6 +101,8 @@ pub struct Context<'a> {
     pub accepted: Vec<(MemberId, Incarnation)>,
     /// Requests that are as durable as was promised.
     pub acknowledged: Vec<(SessionId, Request)>,
+    /// How many of them no journal has: the owner had carried them out before.
+    pub direct: usize,
     planted: Option<Planted>,
     versions: &'a mut BTreeMap<u64, u64>,
     ended: &'a BTreeSet<SessionId>,
@@ -194,6 +196,8 @@ pub struct Counts {
     pub acknowledged: usize,
     /// Those of them that one member has alone.
     pub local: usize,
+    /// Those that were acknowledged by the owner and not by members, of which there were too few.
+    pub direct: usize,
     pub recovered: usize,
     pub lost_disks: usize,
     pub removed: usize,
@@ -582,6 +586,7 @@ impl World {
             local: self.local,
             accepted: Vec::new(),
             acknowledged: Vec::new(),
+            direct: 0,
             planted: self.planted,
             versions: &mut self.versions,
             ended: &self.ended,
@@ -597,11 +602,15 @@ impl World {
             Node::Store => return,
         };
         what(process, &mut context);
-        let Context { sync, dropped, accepted, acknowledged, sends, commits, violations, .. } = context;
+        let Context { sync, dropped, accepted, acknowledged, direct, sends, commits, violations, .. } =
+            context;
         self.violations.extend(violations);
+        self.counts.direct += direct;
+        if self.local && node == Node::Client(0) {
+            self.counts.local += acknowledged.len() - direct;
+        }
         for (session, request) in acknowledged {
             self.counts.acknowledged += 1;
-            self.counts.local += usize::from(self.local && node == Node::Client(0));
             self.acknowledged.entry(session).or_default().insert(request.number, request);
             if self.ended.contains(&session) {
                 self.violations.push(format!("{request:?} is acknowledged after {session:?} ended"));
