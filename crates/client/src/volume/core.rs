@@ -241,6 +241,7 @@ impl Core {
     pub(crate) fn work(self: &Arc<Self>, job: Job) {
         match job {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
+            Job::GiveUp(ino, stamp) => self.recalled(ino, None, stamp),
             Job::Recalls(leases) => self.recalled_together(&leases),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
@@ -396,7 +397,7 @@ impl Core {
         if !stay.is_empty() {
             self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
         }
-        leave.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::Recall { ino, keep: None, stamp }));
+        leave.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::GiveUp(ino, stamp)));
     }
 }
 

@@ -4,6 +4,9 @@
 //! again would let it go. Those of different inodes go side by side, each in a thread, so that none waits for
 //! another's bytes to be stored. What asks the owner, and may wait there for another client's leases, has few threads: recalls always find one, or two clients would wait
 //! for each other.
+//!
+//! Leases that are given up because too much is known wait in a queue of their own, as nobody else waits for them: recalls, for which other clients wait, go before
+//! them, and always find threads.
 
 use std::{
     collections::VecDeque,
@@ -23,6 +26,8 @@ use super::core::Core;
 const THREADS: usize = 32;
 /// Of these, the most that may wait at the owner.
 const ASKING: usize = 8;
+/// The most that may give leases up.
+const GIVING_UP: usize = THREADS / 2;
 
 /// Something to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +39,8 @@ pub(crate) enum Job {
     },
     /// Leases to write are to become leases to read, all at once.
     Recalls(Vec<Recall>),
+    /// A lease of which too much is known is to be given back. Nobody waits for that.
+    GiveUp(Ino, Stamp),
     /// Bytes were taken without a lease, and one is to be had before they are told.
     Owed(Ino),
     /// Files of immutable trees were closed.
@@ -74,7 +81,7 @@ impl Job {
     /// The inodes that only one thread works for at a time.
     fn inos(&self) -> Vec<Ino> {
         match self {
-            Job::Recall { ino, .. } | Job::Release(ino, _) => vec![*ino],
+            Job::Recall { ino, .. } | Job::GiveUp(ino, _) | Job::Release(ino, _) => vec![*ino],
             Job::Recalls(leases) => leases.iter().map(|lease| lease.ino).collect(),
             _ => Vec::new(),
         }
@@ -83,7 +90,7 @@ impl Job {
     /// Whether a thread works for an inode of it that it has to wait for. Of several at once those go on that need not.
     fn waits_for(&self, busy: &FxHashSet<Ino>) -> bool {
         match self {
-            Job::Recall { ino, .. } | Job::Release(ino, _) => busy.contains(ino),
+            Job::Recall { ino, .. } | Job::GiveUp(ino, _) | Job::Release(ino, _) => busy.contains(ino),
             Job::Recalls(leases) => leases.iter().all(|lease| busy.contains(&lease.ino)),
             _ => false,
         }
@@ -99,15 +106,58 @@ impl From<Recall> for Job {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Leases to give up.
+    spare: VecDeque<Job>,
     busy: FxHashSet<Ino>,
     /// Threads at a job that may wait at the owner.
     asking: usize,
+    /// Threads that give leases up.
+    giving_up: usize,
     threads: usize,
     idle: usize,
     closed: bool,
 }
 
 impl Queue {
+    fn put(&mut self, job: Job) {
+        match job {
+            Job::GiveUp(..) => self.spare.push_back(job),
+            job => self.jobs.push_back(job),
+        }
+    }
+
+    /// Whether there is more to do than threads that wait for it.
+    fn wants_thread(&self) -> bool {
+        let spare = self.spare.len().min(GIVING_UP - self.giving_up);
+        self.idle < self.jobs.len() + spare && self.threads < THREADS
+    }
+
+    /// The next job that a thread may begin, which has it then.
+    fn begin(&mut self) -> Option<Job> {
+        let free = |job: &Job| !job.waits_for(&self.busy) && (self.asking < ASKING || !job.asks());
+        let job = match self.jobs.iter().position(free) {
+            Some(at) => self.take(at)?,
+            None if self.giving_up == GIVING_UP => return None,
+            None => {
+                let at = self.spare.iter().position(free)?;
+                self.giving_up += 1;
+                self.spare.remove(at)?
+            }
+        };
+        self.busy.extend(job.inos());
+        self.asking += usize::from(job.asks());
+        Some(job)
+    }
+
+    /// It is done: what it was.
+    fn end(&mut self, (inos, asks, gave_up): (&[Ino], bool, bool)) {
+        self.asking -= usize::from(asks);
+        self.giving_up -= usize::from(gave_up);
+        for ino in inos {
+            self.busy.remove(ino);
+        }
+    }
+
     /// Takes a job out. Of several leases at once those stay in its place, each by itself, that a thread works for.
     fn take(&mut self, at: usize) -> Option<Job> {
         let leases = match self.jobs.remove(at)? {
@@ -142,8 +192,8 @@ impl Jobs {
         if queue.closed || matches!(job, Job::Owed(_)) && queue.jobs.contains(&job) {
             return;
         }
-        queue.jobs.push_back(job);
-        let more = queue.idle < queue.jobs.len() && queue.threads < THREADS;
+        queue.put(job);
+        let more = queue.wants_thread();
         if more {
             queue.threads += 1;
         }
@@ -164,6 +214,7 @@ impl Jobs {
         let mut queue = self.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
+        queue.spare.clear();
         drop(queue);
         self.changed.notify_all();
     }
@@ -174,11 +225,7 @@ impl Jobs {
             if queue.closed {
                 return None;
             }
-            let free = |job: &Job| !job.waits_for(&queue.busy) && (queue.asking < ASKING || !job.asks());
-            if let Some(at) = queue.jobs.iter().position(free) {
-                let job = queue.take(at)?;
-                queue.busy.extend(job.inos());
-                queue.asking += usize::from(job.asks());
+            if let Some(job) = queue.begin() {
                 return Some(job);
             }
             queue.idle += 1;
@@ -189,7 +236,7 @@ impl Jobs {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            let (inos, asks) = (job.inos(), job.asks());
+            let (inos, asks, gives_up) = (job.inos(), job.asks(), matches!(job, Job::GiveUp(..)));
             match self.core.upgrade() {
                 Some(core) => core.work(job),
                 None => return,
@@ -198,10 +245,7 @@ impl Jobs {
                 continue;
             }
             let mut queue = self.queue.lock();
-            queue.asking -= usize::from(asks);
-            for ino in &inos {
-                queue.busy.remove(ino);
-            }
+            queue.end((&inos, asks, gives_up));
             drop(queue);
             if inos.len() > 1 {
                 self.changed.notify_all();
@@ -226,5 +270,28 @@ mod tests {
         assert_eq!(queue.take(1), Some(several(&[1, 3])));
         let left = [Job::Seal, recall(2).into(), recall(4).into(), Job::Greeted];
         assert_eq!(queue.jobs.make_contiguous(), left);
+    }
+
+    #[test]
+    fn recalls_go_before_what_nobody_waits_for_and_always_find_threads() {
+        let recall = |ino: u64| Job::Recall { ino: Ino(ino), keep: None, stamp: Stamp::default() };
+        let give_up = |ino: u64| Job::GiveUp(Ino(ino), Stamp::default());
+        let mut queue = Queue::default();
+        (0..1000).for_each(|ino| queue.put(give_up(ino)));
+        queue.put(recall(2000));
+        assert_eq!(queue.begin(), Some(recall(2000)));
+        let begun: Vec<_> = std::iter::from_fn(|| queue.begin()).collect();
+        assert_eq!(begun, (0..GIVING_UP as u64).map(give_up).collect::<Vec<_>>());
+        // No further thread is there for what none may take.
+        queue.threads = 1 + GIVING_UP;
+        assert!(!queue.wants_thread());
+        // One of a lease that is being given up waits for that alone.
+        (0..2).for_each(|_| queue.put(recall(3)));
+        queue.put(recall(2001));
+        assert!(queue.wants_thread());
+        assert_eq!((queue.begin(), queue.begin()), (Some(recall(2001)), None));
+        queue.end((&[Ino(3)], false, true));
+        assert_eq!(queue.begin(), Some(recall(3)));
+        assert_eq!((queue.begin(), queue.begin()), (Some(give_up(GIVING_UP as u64)), None));
     }
 }
