@@ -7,7 +7,7 @@ mod bed;
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -108,6 +108,32 @@ fn a_future_that_is_dropped_cancels_its_request() {
         }
     });
     until("the handler is dropped", || dropped.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn a_thread_that_gives_up_cancels_its_request_and_leaves_the_others() {
+    let bed = Bed::new();
+    let client = bed.client();
+    client.call_blocking(request_of(ECHO, b"")).unwrap();
+    let never = || Outgoing { deadline_ms: 60_000, ..request_of(NEVER, b"") };
+    let goes_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        // It reads for everybody by then.
+        let gives_up = scope.spawn(|| {
+            client.call_blocking_while(never(), Some(&|| goes_on.load(Ordering::SeqCst))).unwrap_err()
+        });
+        until("the handler", || bed.echo.begun.load(Ordering::SeqCst) == 2);
+        let stays = scope.spawn(|| client.call_blocking_while(never(), Some(&|| true)));
+        until("the handler", || bed.echo.begun.load(Ordering::SeqCst) == 3);
+        goes_on.store(false, Ordering::SeqCst);
+        let error = gives_up.join().unwrap();
+        assert_eq!((&error, error.class()), (&CallError::GivenUp, Class::Unknown));
+        until("the end of the handler", || bed.echo.dropped.load(Ordering::SeqCst) == 1);
+        assert_eq!(&client.call_blocking(request_of(ECHO, b"x")).unwrap().body[..], b"x");
+        assert!(!stays.is_finished());
+        client.close();
+        stays.join().unwrap().unwrap_err();
+    });
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl MemberLink {
         match self.client.call_blocking(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
             Ok(reply) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
-            Err(CallError::Deadline { .. }) => Err(Why::Late),
+            Err(CallError::Deadline { .. } | CallError::GivenUp) => Err(Why::Late),
             Err(CallError::Lost { .. } | CallError::TooLarge { .. }) => Err(Why::Nothing),
         }
     }

@@ -72,6 +72,11 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// Whether it may end before its time: then [`Patience::go_on`] is to be asked while something is waited for.
+    pub(crate) fn may_end(&self) -> bool {
+        self.stopped.is_some() || self.served.is_some()
+    }
+
     /// Waits for a signal, which may have come before it was needed.
     ///
     /// # Errors

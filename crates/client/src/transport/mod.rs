@@ -52,6 +52,20 @@ pub trait Transport: Send + Sync {
     /// [`Trouble`].
     fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble>;
 
+    /// The same, as long as `goes_on` says so, which is asked now and then: then it is as if the owner were not available. A transport that never waits for long need not ask.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    fn ask_while(
+        &self,
+        request: &Request,
+        urgent: bool,
+        patience: Duration,
+        _goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
+        self.ask(request, urgent, patience)
+    }
+
     /// Says that the session lives.
     ///
     /// # Errors

@@ -109,12 +109,23 @@ impl RpcTransport {
 
     /// Calls on the connection that was greeted.
     fn call(&self, kind: Kind, body: Vec<u8>, reply_max: u32, patience: Duration) -> Result<Bytes, Trouble> {
+        self.call_while(kind, body, reply_max, patience, None)
+    }
+
+    fn call_while(
+        &self,
+        kind: Kind,
+        body: Vec<u8>,
+        reply_max: u32,
+        patience: Duration,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Bytes, Trouble> {
         let connection = self.shared.connection.load(SeqCst);
         if self.shared.greeted.load(SeqCst) != connection {
             return Err(Trouble::Lost("not connected".to_owned()));
         }
         let client = self.client.lock().clone();
-        call(&client, kind, body, reply_max, patience).map_err(|trouble| {
+        call_while(&client, (kind, body, reply_max), patience, goes_on).map_err(|trouble| {
             // Another connection's server does not know who asks.
             let lost = self.shared.connection.load(SeqCst) != connection;
             if lost { Trouble::Lost(format!("the connection was lost: {trouble:?}")) } else { trouble }
@@ -147,16 +158,27 @@ fn call(
     reply_max: u32,
     patience: Duration,
 ) -> Result<Bytes, Trouble> {
+    call_while(client, (kind, body, reply_max), patience, None)
+}
+
+fn call_while(
+    client: &Client,
+    (kind, body, reply_max): (Kind, Vec<u8>, u32),
+    patience: Duration,
+    goes_on: Option<&dyn Fn() -> bool>,
+) -> Result<Bytes, Trouble> {
     let deadline_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).max(1);
     let request =
         Outgoing { kind: kind as u16, body: body.into(), bulk: Bytes::new(), deadline_ms, reply_max };
-    match client.call_blocking(request) {
+    match client.call_blocking_while(request, goes_on) {
         Ok(reply) => Ok(reply.body),
         Err(CallError::Refused(refusal)) => Err(refused(&refusal)),
         Err(error @ CallError::TooLarge { .. }) => Err(Trouble::Never(error.to_string())),
         Err(error @ (CallError::Deadline { .. } | CallError::Lost { .. })) => {
             Err(Trouble::Lost(error.to_string()))
         }
+        // Nothing is wrong with the connection.
+        Err(error @ CallError::GivenUp) => Err(Trouble::Refused(Refusal::Unavailable(error.to_string()))),
     }
 }
 
@@ -227,14 +249,24 @@ impl Transport for RpcTransport {
     }
 
     fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble> {
+        self.ask_while(request, urgent, patience, None)
+    }
+
+    fn ask_while(
+        &self,
+        request: &Request,
+        urgent: bool,
+        patience: Duration,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
         let max = reply_max(&request.operation);
         if urgent {
-            return decoded(&self.call(Kind::Ask, request.encode(), max, patience)?);
+            return decoded(&self.call_while(Kind::Ask, request.encode(), max, patience, goes_on)?);
         }
         let Some(left) = self.reserve(u64::from(max), patience) else {
             return Err(Trouble::Refused(Refusal::Unavailable("too many answers are waited for".to_owned())));
         };
-        let answered = self.call(Kind::Ask, request.encode(), max, left);
+        let answered = self.call_while(Kind::Ask, request.encode(), max, left, goes_on);
         self.free(u64::from(max));
         decoded(&answered?)
     }

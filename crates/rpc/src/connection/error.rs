@@ -74,6 +74,9 @@ pub enum CallError {
         /// Whether any of it was sent.
         sent: bool,
     },
+    /// The caller waits no longer.
+    #[error("nobody waits for the answer any more")]
+    GivenUp,
     /// The connection was lost.
     #[error("connection lost: {why}")]
     Lost {
@@ -100,7 +103,9 @@ impl CallError {
     pub fn class(&self) -> Class {
         match self {
             CallError::Refused(refusal) => refusal.code.class(),
-            CallError::Deadline { sent: true } | CallError::Lost { sent: true, .. } => Class::Unknown,
+            CallError::Deadline { sent: true } | CallError::Lost { sent: true, .. } | CallError::GivenUp => {
+                Class::Unknown
+            }
             CallError::Deadline { sent: false } => Class::Here,
             CallError::Lost { sent: false, .. } => Class::Elsewhere,
             CallError::TooLarge { .. } => Class::Never,

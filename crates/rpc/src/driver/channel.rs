@@ -59,6 +59,9 @@ enum Waiter {
     Task(Option<Result<Reply, CallError>>, Option<Waker>),
 }
 
+/// How often a thread that may give up is asked whether it does.
+const ASKED_EVERY: Duration = Duration::from_millis(250);
+
 thread_local! {
     /// What this thread sleeps on.
     static BED: Arc<Condvar> = Arc::new(Condvar::new());
@@ -97,9 +100,14 @@ impl Channel {
         self.lock().link.identity(&self.socket)
     }
 
-    /// Makes a request and waits for its end, in a thread.
-    pub(crate) fn call_blocking(&self, request: Outgoing) -> Result<Reply, CallError> {
+    /// Makes a request and waits for its end, in a thread; with `goes_on` no longer than that says so, which is asked every [`ASKED_EVERY`], with nothing locked.
+    pub(crate) fn call_blocking(
+        &self,
+        request: Outgoing,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Reply, CallError> {
         let mut inner = self.lock();
+        let mut ask_at = goes_on.map(|_| Instant::now() + ASKED_EVERY);
         let now = inner.link.now();
         let deadline = inner.link.instant(now.after(request.deadline_ms));
         let id = inner.link.core.call(request, now);
@@ -110,13 +118,21 @@ impl Channel {
                 self.hand_on(&mut inner, id);
                 return result;
             }
+            let now = Instant::now();
+            if ask_at.is_some_and(|at| at <= now) {
+                ask_at = Some(now + ASKED_EVERY);
+                if goes_on.is_some_and(|goes_on| !MutexGuard::unlocked(&mut inner, goes_on)) {
+                    return self.give_up(&mut inner, id);
+                }
+                continue;
+            }
             if inner.reader.is_none() {
                 inner.reader = Some(id);
                 self.set_gate(&mut inner);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             // A little later than the deadline, which is counted in whole milliseconds.
-            let left = left + Duration::from_millis(1);
+            let left = deadline.saturating_duration_since(now) + Duration::from_millis(1);
+            let left = ask_at.map_or(left, |at| left.min(at.saturating_duration_since(now)));
             if inner.reader == Some(id) {
                 let waited = MutexGuard::unlocked(&mut inner, || self.socket.wait_readable(left));
                 if let Err(error) = waited {
@@ -133,6 +149,19 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// Nobody waits for a request any more. Its answer may have come in the last moment.
+    fn give_up(&self, inner: &mut Inner, id: u64) -> Result<Reply, CallError> {
+        let result = inner.take(id);
+        if result.is_none() {
+            inner.waiters.remove(&id);
+            let now = inner.link.now();
+            inner.link.core.cancel(id, now);
+            self.step(inner, Reading::No);
+        }
+        self.hand_on(inner, id);
+        result.unwrap_or(Err(CallError::GivenUp))
     }
 
     /// The reader is done: the next one, or the task, goes on.

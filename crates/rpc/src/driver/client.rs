@@ -118,11 +118,24 @@ impl Client {
     /// # Errors
     /// Why there is no reply; [`CallError::class`] says what that means.
     pub fn call_blocking(&self, request: Outgoing) -> Result<Reply, CallError> {
+        self.call_blocking_while(request, None)
+    }
+
+    /// The same, and once the request is sent no longer than `goes_on` says so, which is asked four times a second: then the request is cancelled. No lock of the connection is
+    /// held while it is asked.
+    ///
+    /// # Errors
+    /// As there; [`CallError::GivenUp`].
+    pub fn call_blocking_while(
+        &self,
+        request: Outgoing,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Reply, CallError> {
         let deadline = Deadline::of(&request);
         let mut used = None;
         loop {
             let channel = self.0.shared.wait_up(&deadline, used.as_ref())?;
-            let result = channel.call_blocking(deadline.rest(&request));
+            let result = channel.call_blocking(deadline.rest(&request), goes_on);
             match result {
                 Err(error) if again(&error) => used = Some(Arc::downgrade(&channel)),
                 other => return other,
