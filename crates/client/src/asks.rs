@@ -55,4 +55,23 @@ pub trait Asks: Send + Sync {
     ) -> Result<Response, ClientError> {
         self.ask_in(session, operation, wish)
     }
+
+    /// As [`Asks::ask_in`]: calls `then` with what became of it. Where `patience` ends before that is known, this returns, and `then` is called by another thread, once.
+    ///
+    /// # Errors
+    /// Those of patience.
+    fn ask_to_end(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        _patience: &Patience<'_>,
+        then: Then,
+    ) -> Result<(), ClientError> {
+        then(self.ask_in(session, operation, wish));
+        Ok(())
+    }
 }
+
+/// What is done with an answer.
+pub type Then = Box<dyn FnOnce(Result<Response, ClientError>) + Send>;

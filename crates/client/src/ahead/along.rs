@@ -70,10 +70,10 @@ impl Shared {
         state.queue.push(step, Vec::new());
         let number = state.queue.last();
         state.commits.0.insert(number, None);
-        self.want(&mut state, number);
+        state.queue.want(number);
         let mut patient = Ok(());
         while patient.is_ok() && !state.closed && matches!(state.commits.0.get(&number), Some(None)) {
-            patient = patience.wait(&self.changed, &mut state);
+            patient = self.wait_until_told_more(&mut state, patience);
             self.see_session(&mut state);
         }
         state.no_longer_busy(&busy);

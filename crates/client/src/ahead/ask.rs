@@ -113,9 +113,9 @@ impl Shared {
             if let (Operation::Rmdir(..), Answer::Inode(gone)) = (operation, &done.answer) {
                 state.numbers.left(gone.ino);
             }
-            let (operation, first) = (operation.clone(), state.queue.is_empty());
+            let (operation, collected) = (operation.clone(), state.queue.has_collected());
             state.queue.push(Step { time, made, operation }, done.touched);
-            if first || state.queue.has_collected() {
+            if state.asleep || !collected && state.queue.has_collected() {
                 self.work.notify_one();
             }
         }
@@ -143,9 +143,9 @@ impl Shared {
         let session = state.session;
         let waiter = names.then(|| state.waiters.begin());
         let mut patient = Ok(());
-        self.want(&mut state, until);
+        state.queue.want(until);
         while patient.is_ok() && !state.queue.is_told(until) && state.session == session && !state.closed {
-            patient = patience.wait(&self.changed, &mut state);
+            patient = self.wait_until_told_more(&mut state, patience);
         }
         let waited =
             waiter.map_or(Ok(()), |waiter| state.waiters.end(&waiter, until, (operation, &concerned)));
@@ -162,29 +162,22 @@ impl Shared {
         Ok(Begun::There(Passing::begin(Arc::clone(self), &mut state, (operation, busy))))
     }
 
-    /// Has nothing up to a number held back any more.
-    pub(super) fn want(&self, state: &mut State, number: u64) {
-        if state.queue.want(number) {
-            self.work.notify_one();
-        }
-    }
-
     /// Waits until everything up to a number is told or lost, or all is over.
     pub(super) fn wait_for(
-        &self,
+        self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         number: u64,
         patience: &Patience<'_>,
     ) -> Result<(), ClientError> {
-        self.want(state, number);
+        state.queue.want(number);
         while !state.queue.is_told(number) && !state.closed {
-            patience.wait(&self.changed, state)?;
+            self.wait_until_told_more(state, patience)?;
             self.see_session(state);
         }
         Ok(())
     }
 
-    pub(super) fn settle(&self, inos: &[Ino], patience: &Patience<'_>) -> Result<(), ClientError> {
+    pub(super) fn settle(self: &Arc<Self>, inos: &[Ino], patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         self.see_session(&mut state);
         let until = state.queue.until(inos);
@@ -193,7 +186,7 @@ impl Shared {
         self.say(&state, until, failures.into_iter().next())
     }
 
-    pub(super) fn settle_all(&self, patience: &Patience<'_>) -> Result<(), ClientError> {
+    pub(super) fn settle_all(self: &Arc<Self>, patience: &Patience<'_>) -> Result<(), ClientError> {
         let mut state = self.state.lock();
         self.see_session(&mut state);
         let until = state.queue.last();
@@ -210,7 +203,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn recalled(&self, inos: &[Ino]) {
+    pub(super) fn recalled(self: &Arc<Self>, inos: &[Ino]) {
         let mut state = self.state.lock();
         self.see_session(&mut state);
         for ino in inos.iter().copied() {

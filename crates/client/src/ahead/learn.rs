@@ -95,7 +95,7 @@ impl Shared {
 
     /// Waits until no operation changes a directory at the owner, and what was done here up to `until` is there.
     fn wait_until_told(
-        &self,
+        self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         directory: Ino,
         until: u64,

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 /// How long an operation is held back for others to be told with it, most of all for the bytes of a file that it makes: its writer syncs it within that, if he does. Not where somebody waits for
 /// it, or so many have collected.
-const HOLD: Duration = Duration::from_millis(5);
+pub(super) const HOLD: Duration = Duration::from_millis(5);
 const COLLECT: usize = 1024;
 const COLLECT_BYTES: usize = 512 << 10;
 
@@ -63,11 +63,9 @@ impl Queue {
         self.bytes
     }
 
-    /// Somebody waits until the owner has answered everything up to this number. Returns whether that is new.
-    pub(super) fn want(&mut self, number: u64) -> bool {
-        let new = number > self.wanted && !self.is_told(number);
+    /// Somebody waits until the owner has answered everything up to this number.
+    pub(super) fn want(&mut self, number: u64) {
         self.wanted = self.wanted.max(number);
-        new
     }
 
     /// How long the first ones are held back yet, for others to be told with them; `None` where they are not.
@@ -80,7 +78,7 @@ impl Queue {
 
     /// Whether so many are there just now that they are not held back any more.
     pub(super) fn has_collected(&self) -> bool {
-        self.items.len() == COLLECT || self.bytes >= COLLECT_BYTES
+        self.items.len() >= COLLECT || self.bytes >= COLLECT_BYTES
     }
 
     /// What is there from now on waits for what is being sent.

@@ -1,44 +1,97 @@
 //! Telling the owner: one request at a time, so that the order is kept; what collects meanwhile is the next one.
+//!
+//! Who waits for something makes the request himself, if nobody else does just now: a thread of its own would have to be woken, and would have to wake him. That one is for what nobody waits for.
+
+use std::sync::Arc;
 
 use forebay_cluster::Lease;
 use forebay_protocol::{Answer, Failure, Operation, Response, Undone};
 use forebay_types::Ino;
+use parking_lot::MutexGuard;
 
-use super::{Shared, along::Outcome, state::State};
-use crate::error::ClientError;
+use super::{Shared, along::Outcome, queue::HOLD, state::State};
+use crate::{error::ClientError, link::Patience};
 
 /// Operations and bytes of one request at most.
 const OPERATIONS: usize = 2048;
 const BYTES: usize = 1 << 20;
 
 impl Shared {
-    /// Ships until all is over.
-    pub(super) fn ship(&self) {
+    /// Ships what nobody waits for, until all is over.
+    pub(super) fn ship(self: &Arc<Self>) {
         let mut state = self.state.lock();
+        let mut last_seen = None;
         loop {
             self.see_session(&mut state);
             if state.closed {
                 return;
             }
-            if state.queue.is_empty() {
-                self.work.wait(&mut state);
+            if state.sending || state.queue.is_empty() {
+                self.rest(&mut state, &mut last_seen);
                 continue;
             }
             if let Some(left) = state.queue.held_back_for().filter(|_| !self.is_full(&state)) {
                 self.work.wait_for(&mut state, left);
                 continue;
             }
-            state.queue.sends();
-            let (session, steps) = (state.session, state.queue.first(OPERATIONS, BYTES));
-            drop(state);
-            let count = steps.len();
-            let asked = self.under.ask_in(session, Operation::Ahead(steps), Some(Lease::Write));
-            let wrong = self.shipped(session, count, asked);
-            if !wrong.is_empty() {
-                self.leases.wrong(&wrong);
+            if let Err(error) = self.send(&mut state, &Patience::FOREVER) {
+                tracing::error!(%error, "a patience without an end has ended");
             }
-            self.changed.notify_all();
-            state = self.state.lock();
+        }
+    }
+
+    /// Waits for something to ship. Where something was done lately, more is to come, and is looked for in time: whoever does it need not wake anybody.
+    fn rest(&self, state: &mut MutexGuard<'_, State>, last_seen: &mut Option<u64>) {
+        let last = Some(state.queue.last());
+        if std::mem::replace(last_seen, last) == last {
+            state.asleep = true;
+            self.work.wait(state);
+            state.asleep = false;
+        } else {
+            self.work.wait_for(state, HOLD);
+        }
+    }
+
+    /// For who waits until something in the queue is told: tells what is next where nobody is just doing that, or waits for a signal.
+    pub(super) fn wait_until_told_more(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        patience: &Patience<'_>,
+    ) -> Result<(), ClientError> {
+        if state.sending || state.closed || state.queue.is_empty() {
+            return patience.wait(&self.changed, state);
+        }
+        self.send(state, patience)
+    }
+
+    /// Makes the next request, and takes in what becomes of it. Called while none is under way. With an error of patience it still is.
+    fn send(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        patience: &Patience<'_>,
+    ) -> Result<(), ClientError> {
+        state.sending = true;
+        state.queue.sends();
+        let (session, steps) = (state.session, state.queue.first(OPERATIONS, BYTES));
+        let (count, shared) = (steps.len(), Arc::clone(self));
+        let sent = Box::new(move |asked| shared.sent(session, count, asked));
+        let (steps, wish) = (Operation::Ahead(steps), Some(Lease::Write));
+        MutexGuard::unlocked(state, || self.under.ask_to_end(session, steps, wish, patience, sent))
+    }
+
+    /// It is known what became of a request, or that nobody ever will know.
+    fn sent(&self, session: u64, count: usize, asked: Result<Response, ClientError>) {
+        let wrong = self.shipped(session, count, asked);
+        if !wrong.is_empty() {
+            self.leases.wrong(&wrong);
+        }
+        let mut state = self.state.lock();
+        state.sending = false;
+        let waits = !state.queue.is_empty() && (state.asleep || state.queue.has_collected());
+        drop(state);
+        self.changed.notify_all();
+        if waits {
+            self.work.notify_one();
         }
     }
 

@@ -52,6 +52,10 @@ pub(super) struct State {
     pub(super) failure: Option<ClientError>,
     pub(super) waiters: Waiters,
     pub(super) commits: Commits,
+    /// A request is under way that tells the owner what is first in the queue.
+    pub(super) sending: bool,
+    /// The thread that ships what nobody waits for does not look for it before it is woken.
+    pub(super) asleep: bool,
     pub(super) closed: bool,
 }
 
@@ -74,6 +78,8 @@ impl State {
             failure: None,
             waiters: Waiters::default(),
             commits: Commits::default(),
+            sending: false,
+            asleep: false,
             closed: false,
         }
     }

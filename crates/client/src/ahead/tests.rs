@@ -8,4 +8,5 @@ mod model;
 mod nameless;
 mod order;
 mod several;
+mod telling;
 mod trouble;

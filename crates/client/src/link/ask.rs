@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use forebay_cluster::{Lease, SessionId, SlotNumber};
 use forebay_protocol::{Operation, Refusal, Request, Response};
+use parking_lot::Mutex;
 
 use super::{At, Link, Patience, Shared};
 use crate::{error::ClientError, transport::Trouble};
@@ -72,6 +73,33 @@ impl Link {
             Err(error) => {
                 asking.give_up(&self.shared, &error, keep);
                 Err(error)
+            }
+        }
+    }
+
+    /// Has an operation carried out in the session with this number, and calls `then` with what became of it, in the calling thread; where its patience ends before
+    /// that is known, in a thread that goes on with it until it is. For what others wait for, too.
+    ///
+    /// # Errors
+    /// Those of patience: `then` is called later.
+    pub fn ask_to_end(
+        &self,
+        operation: Operation,
+        wish: Option<Lease>,
+        session: u64,
+        patience: &Patience<'_>,
+        then: impl FnOnce(Result<(Response, Operation), ClientError>) + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let mut asking = Asking::new(operation, wish, Some(session));
+        let asked = asking.run(&self.shared, patience);
+        match asked {
+            Err(error @ (ClientError::TimedOut(_) | ClientError::Interrupted)) => {
+                asking.go_on(&self.shared, then);
+                Err(error)
+            }
+            asked => {
+                then(asked.map(|response| (response, asking.request.operation)));
+                Ok(())
             }
         }
     }
@@ -200,16 +228,30 @@ impl Asking {
         }
         // It may be carried out at any time: until it is known, the slot is taken, and what was given along is kept.
         self.bound = Some(self.number);
-        let shared = Arc::clone(shared);
-        let finisher = std::thread::Builder::new().name("forebay-finish".to_owned());
-        let spawned = finisher.spawn(move || {
-            if let Err(error) = self.run(&shared, &Patience::FOREVER) {
+        self.go_on(shared, move |asked| {
+            if let Err(error) = asked {
                 tracing::warn!(%error, "nobody knows what became of a request");
             }
             drop(keep);
         });
-        if let Err(error) = spawned {
-            tracing::error!(%error, "no thread for a request that nobody waits for: its slot is lost");
+    }
+
+    /// Goes on until it is known what became of it: in a thread of its own, or where there can be none in this one.
+    fn go_on(
+        self,
+        shared: &Arc<Shared>,
+        then: impl FnOnce(Result<(Response, Operation), ClientError>) + Send + 'static,
+    ) {
+        let (shared, rest) = (Arc::clone(shared), Arc::new(Mutex::new(Some((self, then)))));
+        let finish = move || {
+            let Some((mut asking, then)) = rest.lock().take() else { return };
+            let asked = asking.run(&shared, &Patience::FOREVER);
+            then(asked.map(|response| (response, asking.request.operation)));
+        };
+        let finisher = std::thread::Builder::new().name("forebay-finish".to_owned());
+        if let Err(error) = finisher.spawn(finish.clone()) {
+            tracing::warn!(%error, "no thread for a request that nobody waits for any more: it is waited for all the same");
+            finish();
         }
     }
 }

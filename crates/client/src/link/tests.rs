@@ -346,6 +346,22 @@ fn a_change_that_nobody_waits_for_keeps_its_slot_until_it_is_known() {
 }
 
 #[test]
+fn what_is_to_be_known_is_asked_to_its_end_when_its_caller_gives_up() {
+    let patience = Patience::new(Some(Duration::from_millis(300)), None);
+    let bed = bed(None, vec![Fate::Held, Fate::Held]);
+    let (to, from) = std::sync::mpsc::channel();
+    let then = move |asked: Result<(Response, Operation), ClientError>| to.send(asked).unwrap();
+    let asked = bed.link.ask_to_end(change(), None, 1, &patience, then);
+    assert!(matches!(asked, Err(ClientError::TimedOut(_))), "{asked:?}");
+    bed.fake.until(|said| said.asked.len() == 2);
+    assert!(from.try_recv().is_err(), "nobody knows yet");
+    bed.fake.release();
+    let (response, operation) = from.recv_timeout(NEVER).unwrap().unwrap();
+    assert!(response.answer == Answer::Done && matches!(operation, Operation::Rmdir(..)));
+    assert_eq!(bed.slots(), [Some((0, 1)); 2], "the same request");
+}
+
+#[test]
 fn what_others_wait_for_has_a_slot_though_all_others_wait() {
     let waiting = usize::from(forebay_cluster::SLOTS) - slots::RESERVED;
     let bed = bed(None, (0..waiting).map(|_| Fate::Held).collect());

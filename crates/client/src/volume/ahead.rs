@@ -9,7 +9,7 @@ use forebay_types::Ino;
 use super::{desk::Reception, jobs::Job};
 use crate::{
     ahead::Leases,
-    asks::Asks,
+    asks::{Asks, Then},
     error::ClientError,
     link::{Answered, Link, Patience},
     names::Names,
@@ -56,6 +56,23 @@ impl Asks for Beneath {
             self.link.ask(operation, wish, Some(session), under, patience)?;
         self.names.finish(keep, &operation, &response, number, None);
         Ok(response)
+    }
+
+    fn ask_to_end(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        patience: &Patience<'_>,
+        then: Then,
+    ) -> Result<(), ClientError> {
+        let (names, under) = (Arc::clone(&self.names), self.names.begin(&operation, wish));
+        self.link.ask_to_end(operation, wish, session, patience, move |asked| {
+            then(asked.map(|(response, operation)| {
+                names.finish(under, &operation, &response, session, None);
+                response
+            }));
+        })
     }
 }
 

@@ -339,7 +339,11 @@ impl Transport for Wire {
         if changes && !matches!(request.operation, Operation::Numbers(..) | Operation::Release(_)) {
             self.world.changes.fetch_add(1, SeqCst);
         }
-        let submit = |reply| owner.submit(request.clone(), reply);
+        // As a server does: in a thread of its own, which commits where nobody does.
+        let (brings, request_of) = (Arc::clone(&owner), request.clone());
+        let submit = move |reply| {
+            drop(std::thread::spawn(move || brings.submit_and_commit(request_of, reply)));
+        };
         let response = self.reply(&owner, submit, patience);
         self.slow_ones.fetch_sub(u64::from(slow.is_some()), SeqCst);
         let response = response?;

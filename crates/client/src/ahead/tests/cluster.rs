@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
+    thread::{self, ThreadId},
     time::Duration,
 };
 
@@ -24,7 +25,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::gate::Gate;
 use crate::{
     ahead::{Ahead, AheadOptions, Leases},
-    asks::Asks,
+    asks::{Asks, Then},
     error::ClientError,
     link::Patience,
 };
@@ -104,7 +105,7 @@ impl Cluster {
         let begun: Result<Response, Refusal> = from.recv_timeout(NEVER).unwrap();
         assert_eq!(begun.unwrap().answer, Answer::Done);
         let now = self.ticks.now();
-        let link = Arc::new(Link {
+        let link = Arc::new_cyclic(|this| Link {
             owner: Arc::clone(&self.owner),
             ticks: Arc::clone(&self.ticks),
             session,
@@ -123,6 +124,9 @@ impl Cluster {
             garbles: AtomicBool::new(false),
             late: Mutex::default(),
             pages: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
+            told_by: Mutex::default(),
+            this: Weak::clone(this),
         });
         let (under, leases) = (Arc::clone(&link) as _, Arc::clone(&link) as _);
         let ahead = Ahead::start(under, leases, Arc::new(SystemClock), options).unwrap();
@@ -196,6 +200,12 @@ pub struct Link {
     pub late: Mutex<Option<ClientError>>,
     /// Pages of directories that were asked for.
     pub pages: AtomicU64,
+    /// Patience with what tells the owner of it may end.
+    pub ends: AtomicBool,
+    /// Which thread has told last what was done ahead.
+    pub told_by: Mutex<Option<ThreadId>>,
+    /// Itself, for what goes on in a thread of its own.
+    this: Weak<Link>,
 }
 
 impl Asks for Link {
@@ -215,6 +225,9 @@ impl Asks for Link {
     ) -> Result<Response, ClientError> {
         if matches!(&operation, Operation::Make(_, _, new) if new.kind == FileKind::Regular) {
             self.there.fetch_add(1, Ordering::SeqCst);
+        }
+        if matches!(operation, Operation::Ahead(_)) {
+            *self.told_by.lock() = Some(thread::current().id());
         }
         if matches!(operation, Operation::Entries { .. }) {
             self.pages.fetch_add(1, Ordering::SeqCst);
@@ -251,6 +264,33 @@ impl Asks for Link {
         drop(held);
         Ok(response)
     }
+
+    fn ask_to_end(
+        &self,
+        number: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        patience: &Patience<'_>,
+        then: Then,
+    ) -> Result<(), ClientError> {
+        if !self.ends.load(Ordering::SeqCst) {
+            then(self.ask_in(number, operation, wish));
+            return Ok(());
+        }
+        let this = self.this.upgrade().expect("it lives while it is asked");
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let told = Arc::clone(&done);
+        thread::spawn(move || {
+            then(this.ask_in(number, operation, wish));
+            *told.0.lock() = true;
+            told.1.notify_all();
+        });
+        let mut is_done = done.0.lock();
+        while !*is_done {
+            patience.wait(&done.1, &mut is_done)?;
+        }
+        Ok(())
+    }
 }
 
 impl Link {
@@ -273,7 +313,7 @@ impl Link {
             std::thread::sleep(self.delay / 2);
             let (to, from) = mpsc::channel();
             let (sent, owner) = (self.ticks.now(), Arc::clone(&self.owner.read()));
-            owner.submit(request.clone(), Box::new(move |response| drop(to.send(response))));
+            owner.submit_and_commit(request.clone(), Box::new(move |response| drop(to.send(response))));
             let answered: Result<Response, Refusal> = from.recv_timeout(NEVER).expect("an answer");
             std::thread::sleep(self.delay / 2);
             match answered {

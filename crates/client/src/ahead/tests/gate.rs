@@ -51,6 +51,11 @@ impl Gate {
         }
     }
 
+    /// Requests that came since it was closed.
+    pub fn came(&self) -> u64 {
+        self.state.lock().came
+    }
+
     pub(super) fn pass(&self, operation: Operation) -> Result<(Operation, Refused), ClientError> {
         let Operation::Ahead(mut steps) = operation else { return Ok((operation, Refused(0))) };
         let mut state = self.state.lock();
