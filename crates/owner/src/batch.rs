@@ -106,6 +106,16 @@ pub(crate) struct HeldBack {
 }
 
 impl Core {
+    /// Whether something is to be committed, or waits for the next batch.
+    pub(crate) fn has_work(&self) -> bool {
+        self.dirty || !self.rows.is_empty() || !self.late.is_empty()
+    }
+
+    /// Whether the ownership is to be renewed.
+    pub(crate) fn must_beat(&self, now: Moment) -> bool {
+        self.ownership.beat_at().is_some_and(|at| at <= now)
+    }
+
     /// Puts a row into the batch that collects, and returns its number.
     pub(crate) fn put(&mut self, key: &Key, value: Option<Vec<u8>>) -> BatchNumber {
         self.rows.insert(key.encode(), value);

@@ -2,18 +2,25 @@
 //!
 //! A batch has the namespace's rows, those of sessions, slots and leases, and the next fence. It is committed, or found to be fenced; where nobody can tell, the
 //! same batch is committed again until somebody can. Only then the next one is closed.
+//!
+//! Whoever takes a request in may commit it himself where nobody commits ([`VolumeOwner::submit_and_commit`]): the committing thread would have to be woken for it. What collects meanwhile
+//! is that thread's.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use forebay_cluster::{Claim, SessionId};
 use forebay_engine::{Batch, EngineError, Outcome, settle};
 use forebay_format::key::Key;
 use forebay_meta::{Checkpoint, MetaError};
-use forebay_protocol::{Push, Refusal};
+use forebay_protocol::{Push, Refusal, Request};
 
 use crate::{
     batch::{BatchNumber, Core, HeldBack, Rows},
     owner::{VolumeOwner, not_owner},
+    request::Reply,
     take::{fence_value, read_fence},
 };
 
@@ -30,6 +37,40 @@ struct Closed<'a> {
     number: BatchNumber,
 }
 
+/// What came of committing once.
+enum Round {
+    Committed,
+    Nothing,
+    /// The volume is another server's.
+    Over,
+}
+
+thread_local! {
+    /// Whether this thread commits by itself what it has a reply wait for.
+    static COMMITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread will see that what waits is committed.
+pub(crate) fn commits_here() -> bool {
+    COMMITS.get()
+}
+
+/// The calling thread does, while this lives.
+struct CommitsHere;
+
+impl CommitsHere {
+    fn begin() -> CommitsHere {
+        COMMITS.set(true);
+        CommitsHere
+    }
+}
+
+impl Drop for CommitsHere {
+    fn drop(&mut self) {
+        COMMITS.set(false);
+    }
+}
+
 /// What became of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -41,13 +82,56 @@ enum Fate {
 }
 
 impl VolumeOwner {
+    /// Takes a request in as [`VolumeOwner::submit`] does, and commits what it has changed in the calling thread, where nobody else commits: it waits for the engine.
+    pub fn submit_and_commit(&self, request: Request, reply: Reply) {
+        {
+            let _commits = CommitsHere::begin();
+            self.submit(request, reply);
+        }
+        self.commit_here();
+    }
+
+    /// Commits one batch, where there is something to commit and nobody does. What is left then is the committing thread's.
+    fn commit_here(&self) {
+        let has_work = || {
+            let core = self.core.lock();
+            !core.over && !core.stops && core.has_work()
+        };
+        let Some(committing) = self.committing.try_lock() else {
+            if has_work() {
+                self.work.notify_one();
+            }
+            return;
+        };
+        if !has_work() {
+            return;
+        }
+        let ends = Ends(self);
+        match self.commit_round(false) {
+            Ok(Round::Committed | Round::Nothing) => std::mem::forget(ends),
+            Ok(Round::Over) => drop(ends),
+            Err(error) => {
+                tracing::error!("nothing can be committed any more: {error}");
+                drop(ends);
+            }
+        }
+        drop(committing);
+        let core = self.core.lock();
+        if core.over || core.has_work() {
+            self.work.notify_one();
+        }
+    }
+
     /// Commits batches until [`VolumeOwner::stop`] was called and everything is committed, or another server has taken the volume. One thread runs this.
     ///
     /// # Errors
     /// [`MetaError`] where the namespace's rows cannot be handed out; nothing is answered any more.
     pub fn commit_until_stopped(&self) -> Result<(), MetaError> {
         let _ends = Ends(self);
-        self.commit_all()
+        let ended = self.commit_all();
+        // Nobody else does any more.
+        drop(self.committing.lock());
+        ended
     }
 
     /// Answers nothing new from now on. What was carried out is committed and answered, what was taken in and waits is refused; then the volume is given up, so that
@@ -59,23 +143,43 @@ impl VolumeOwner {
 
     fn commit_all(&self) -> Result<(), MetaError> {
         loop {
-            let Some(stops) = self.wait_for_work() else { return Ok(()) };
-            if let Some(closed) = self.close_batch(stops)? {
-                let began = Instant::now();
-                if !self.commit(closed) {
+            if self.wait_for_work().is_none() {
+                return Ok(());
+            }
+            let _committing = self.committing.lock();
+            // Somebody else may have committed what there was.
+            let stops = {
+                let core = self.core.lock();
+                if core.over || !core.stops && !core.has_work() && !core.must_beat(self.ticks.now()) {
+                    continue;
+                }
+                core.stops
+            };
+            match self.commit_round(stops)? {
+                Round::Over => return Ok(()),
+                Round::Nothing if stops => {
+                    self.give_up();
                     return Ok(());
                 }
-                self.batches.took(began.elapsed());
-                self.committed();
-            } else if stops {
-                self.give_up();
-                return Ok(());
+                Round::Nothing | Round::Committed => {}
             }
         }
     }
 
-    /// Waits until something is to be committed, which may be a beat or the end of a session. Returns whether the owner stops; `None` once it is over.
-    fn wait_for_work(&self) -> Option<bool> {
+    /// Commits what has collected, and tells those who waited for it. Called by one thread at a time.
+    fn commit_round(&self, stops: bool) -> Result<Round, MetaError> {
+        let Some(closed) = self.close_batch(stops)? else { return Ok(Round::Nothing) };
+        let began = Instant::now();
+        if !self.commit(closed) {
+            return Ok(Round::Over);
+        }
+        self.batches.took(began.elapsed());
+        self.committed();
+        Ok(Round::Committed)
+    }
+
+    /// Waits until something is to be committed, which may be a beat or the end of a session, or the owner stops. `None` once it is over.
+    fn wait_for_work(&self) -> Option<()> {
         let mut core = self.core.lock();
         loop {
             let now = self.ticks.now();
@@ -92,9 +196,8 @@ impl VolumeOwner {
             if core.over {
                 return None;
             }
-            let beat = core.ownership.beat_at().is_some_and(|at| at <= now);
-            if core.stops || core.dirty || !core.rows.is_empty() || !core.late.is_empty() || beat {
-                return Some(core.stops);
+            if core.stops || core.has_work() || core.must_beat(now) {
+                return Some(());
             }
             self.work.wait_for(&mut core, IDLE);
         }

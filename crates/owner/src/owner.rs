@@ -25,6 +25,7 @@ use crate::{
     batch::{Core, HeldBack, Pending},
     beside::Batches,
     carry,
+    commit::commits_here,
     log::CommitLog,
     request::{Reply, Tell},
     rights::Needed,
@@ -32,7 +33,7 @@ use crate::{
     ticks::Ticks,
 };
 
-/// The owner of one volume. Its methods may be called from any thread; none waits for the engine's commits.
+/// The owner of one volume. Its methods may be called from any thread; none but [`VolumeOwner::submit_and_commit`] waits for the engine's commits.
 pub struct VolumeOwner {
     pub(crate) ns: Namespace,
     pub(crate) log: Arc<CommitLog>,
@@ -44,6 +45,8 @@ pub struct VolumeOwner {
     pub(crate) batch: RwLock<()>,
     pub(crate) ticks: Arc<dyn Ticks>,
     pub(crate) batches: Batches,
+    /// Held by who commits, from the close of a batch until those are told who waited for it. Taken before all others.
+    pub(crate) committing: Mutex<()>,
     /// Held by who looks at rows of sets and changes them with what he has seen. Taken inside of `batch`, and before `core`.
     pub(crate) lanes: Mutex<()>,
     /// Bytes that the files of the volume may have.
@@ -79,6 +82,7 @@ impl VolumeOwner {
             batch,
             ticks,
             batches,
+            committing: Mutex::default(),
             lanes: Mutex::default(),
             limit: AtomicU64::new(u64::MAX),
             reserving: Mutex::default(),
@@ -352,7 +356,9 @@ impl VolumeOwner {
         } else {
             core.held_back.push(held);
             drop(core);
-            self.work.notify_one();
+            if !commits_here() {
+                self.work.notify_one();
+            }
         }
     }
 }

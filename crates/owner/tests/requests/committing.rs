@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use forebay_cluster::{Lease, SlotNumber};
 use forebay_meta::{NewInode, SetAttr};
@@ -55,6 +55,48 @@ fn what_comes_while_a_batch_is_on_its_way_is_the_next_one() {
     server.stop().unwrap();
 }
 
+/// A thread that sleeps need not be woken for it.
+#[test]
+fn who_brings_a_request_commits_it_where_nobody_does() {
+    let world = World::new();
+    let server = world.owner();
+    let (client, other) = (server.begin(1), server.begin(2));
+    let here = Some(thread::current().id());
+    // The owner's own thread looks now and then whether there is something to commit, and may find one of them.
+    let by_itself = (0..50).filter(|number| {
+        assert!(client.ask_here(make(&format!("{number}"))).answer().inode().is_some());
+        world.engine.committed_by() == here
+    });
+    assert!(by_itself.count() > 0);
+    // Nor is anybody kept by the batch of another one.
+    world.engine.set(Mode::Holds);
+    let asked = world.engine.asked();
+    let first = client.ask_by(true, make("first"));
+    until("the first batch", || world.engine.asked() > asked);
+    let second = other.ask_here(make("second"));
+    assert!(!first.is_there() && !second.is_there());
+    world.engine.set(Mode::Works);
+    assert!(first.answer().inode().is_some() && second.answer().inode().is_some());
+    server.stop().unwrap();
+}
+
+#[test]
+fn an_owner_that_stops_waits_for_who_commits() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    world.engine.set(Mode::Holds);
+    let asked = world.engine.asked();
+    let made = client.ask_by(true, make("a"));
+    until("the batch", || world.engine.asked() > asked);
+    server.owner.stop();
+    let committed = world.engine.committed();
+    world.engine.set(Mode::Works);
+    server.ended().unwrap();
+    assert!(world.engine.committed() > committed, "what was on its way came first");
+    assert!(made.answer().inode().is_some());
+}
+
 #[test]
 fn a_request_repeated_to_a_later_owner_is_carried_out_once() {
     let world = World::new();
@@ -77,11 +119,17 @@ fn a_request_repeated_to_a_later_owner_is_carried_out_once() {
 
 #[test]
 fn a_deposed_owner_changes_and_answers_nothing() {
+    for beside in [false, true] {
+        is_deposed(beside);
+    }
+}
+
+fn is_deposed(beside: bool) {
     let world = World::new();
     let server = world.owner();
     let client = server.begin(1);
     world.engine.set(Mode::Away);
-    let lost = client.ask(make("lost"));
+    let lost = client.ask_by(beside, make("lost"));
     // It cannot commit; another takes over as soon as the engine is there.
     world.ticks.pass(Duration::from_secs(4));
     world.engine.set(Mode::Holds);
@@ -110,13 +158,14 @@ fn a_deposed_owner_changes_and_answers_nothing() {
 
 #[test]
 fn a_batch_of_which_nobody_can_tell_is_settled_before_it_is_answered() {
-    for mode in [Mode::LosesAnswers, Mode::LosesBatches, Mode::Away] {
+    let modes = [Mode::LosesAnswers, Mode::LosesBatches, Mode::Away];
+    for (mode, beside) in modes.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let world = World::new();
         let server = world.owner();
         let client = server.begin(1);
         world.engine.set(mode);
         let (asked, committed) = (world.engine.asked(), world.engine.committed());
-        let made = client.ask(make("a"));
+        let made = client.ask_by(beside, make("a"));
         until("a second try", || world.engine.asked() > asked + 1);
         if mode != Mode::LosesAnswers {
             assert!(!made.is_there());
@@ -133,12 +182,21 @@ fn a_batch_of_which_nobody_can_tell_is_settled_before_it_is_answered() {
 /// A client that is told that a server is not the owner takes it that its request was not carried out there.
 #[test]
 fn what_may_be_committed_is_not_refused() {
+    for beside in [false, true] {
+        breaks_off(beside);
+    }
+}
+
+fn breaks_off(beside: bool) {
     let world = World::new();
     let server = world.owner();
     let client = server.begin(1);
     world.engine.set(Mode::BreaksOff);
     let request = client.request(make("a"), None);
-    let made = server.submit(request.clone());
+    let made = match beside {
+        true => server.submit_beside(request.clone()),
+        false => server.submit(request.clone()),
+    };
     until("the commit", || world.engine.mode() == Mode::Away);
     let next = world.owner_over(&world.engine.beside());
     world.engine.set(Mode::Works);

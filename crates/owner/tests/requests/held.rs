@@ -1,6 +1,9 @@
 //! An engine under a test's control.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread::{self, ThreadId},
+};
 
 use forebay_engine::{Batch, Engine, EngineError, Outcome, RowPage, Writers};
 use parking_lot::{Condvar, Mutex};
@@ -32,6 +35,7 @@ struct State {
     /// Commits that were asked for, and those that took effect.
     asked: u64,
     committed: u64,
+    committed_by: Option<ThreadId>,
     /// Calls that read one row or a range, and those that read many rows.
     single: u64,
     many: u64,
@@ -70,6 +74,11 @@ impl HeldEngine {
 
     pub fn committed(&self) -> u64 {
         self.state.lock().committed
+    }
+
+    /// The thread of the last commit that took effect.
+    pub fn committed_by(&self) -> Option<ThreadId> {
+        self.state.lock().committed_by
     }
 
     pub fn asked(&self) -> u64 {
@@ -172,7 +181,9 @@ impl Engine for HeldEngine {
         if outcome != Outcome::Committed {
             return Ok(outcome);
         }
-        self.state.lock().committed += 1;
+        let mut state = self.state.lock();
+        (state.committed, state.committed_by) = (state.committed + 1, Some(thread::current().id()));
+        drop(state);
         if mode == Mode::BreaksOff {
             self.set(Mode::Away);
             return Ok(Outcome::Unknown);

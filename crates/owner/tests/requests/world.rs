@@ -147,6 +147,14 @@ impl Server {
         Awaited(from)
     }
 
+    /// In a thread that commits it, where nobody else does.
+    pub fn submit_beside(&self, request: Request) -> Awaited {
+        let (owner, (to, from)) = (Arc::clone(&self.owner), mpsc::channel());
+        let reply = Box::new(move |response| drop(to.send(response)));
+        std::thread::spawn(move || owner.submit_and_commit(request, reply));
+        Awaited(from)
+    }
+
     pub fn begin(&self, session: u128) -> Client<'_> {
         self.begin_with(session, Rights::ALL)
     }
@@ -211,6 +219,20 @@ impl Client<'_> {
 
     pub fn ask(&self, operation: Operation) -> Awaited {
         self.server.submit(self.request(operation, None))
+    }
+
+    /// Asks in the calling thread, which commits it where nobody else does.
+    pub fn ask_here(&self, operation: Operation) -> Awaited {
+        let (to, from) = mpsc::channel();
+        let reply = Box::new(move |response| drop(to.send(response)));
+        self.server.owner.submit_and_commit(self.request(operation, None), reply);
+        Awaited(from)
+    }
+
+    /// Asks by [`Server::submit`], or by [`Server::submit_beside`].
+    pub fn ask_by(&self, beside: bool, operation: Operation) -> Awaited {
+        let request = self.request(operation, None);
+        if beside { self.server.submit_beside(request) } else { self.server.submit(request) }
     }
 
     /// Sends a request as it is, again too.

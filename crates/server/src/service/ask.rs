@@ -44,7 +44,7 @@ impl Service {
         Err(Refusal::Denied("the connection is another session's".to_owned()).into())
     }
 
-    /// [`forebay_protocol::Kind::Ask`]: taken in by a thread that may wait for the engine, answered by whoever commits.
+    /// [`forebay_protocol::Kind::Ask`]: taken in by a thread that may wait for the engine, and commits where nobody does; answered by whoever commits.
     pub(super) async fn ask(&self, peer: &Arc<Peer>, body: &[u8]) -> Result<Vec<u8>, Refused> {
         let request: Request = decode(body)?;
         let bound = self.session(peer, request.session)?;
@@ -59,7 +59,7 @@ impl Service {
             drop(to.send(response));
         });
         // Not waited for: it goes on when the caller does not.
-        drop(tokio::task::spawn_blocking(move || owner.submit(request, reply)));
+        drop(tokio::task::spawn_blocking(move || owner.submit_and_commit(request, reply)));
         match from.await {
             Ok(response) => Ok(response?.encode()),
             Err(_) => {
