@@ -51,6 +51,7 @@ wait_for 60 "it is counted out" has_members 2
 load_goes_on
 kill -0 "${PROXY_PID[b]}" || fail "the proxy has ended: it serves what it has in memory"
 [ "$(grep -c 'log::writer: the log takes nothing more' "$SCRATCH/proxy-b.log")" = 1 ] || fail "it is said more than once"
+! grep -q 'a copy stays as it is' "$SCRATCH/proxy-b.log" || fail "it is said of each copy, too"
 
 # The disk is seen to.
 kill_proxy b

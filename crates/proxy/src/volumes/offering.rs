@@ -172,6 +172,8 @@ impl Session {
             Ok(false) => {}
             // It is offered again.
             Err(PutError::Full) => tracing::debug!(%segment, "there is no room to cut a copy"),
+            // That the log takes nothing more it has said itself, once; this is tried for each copy, again and again.
+            Err(error @ PutError::Failed(_)) => tracing::debug!(%segment, "a copy stays as it is: {error}"),
             Err(error) => tracing::warn!(%segment, "a copy stays as it is: {error}"),
         }
     }
