@@ -111,9 +111,9 @@ impl Core {
         self.dirty || !self.rows.is_empty() || !self.late.is_empty()
     }
 
-    /// Whether the ownership is to be renewed.
-    pub(crate) fn must_beat(&self, now: Moment) -> bool {
-        self.ownership.beat_at().is_some_and(|at| at <= now)
+    /// Whether the committing thread has anything to do: the ownership may have to be renewed, and who stops commits what is left.
+    pub(crate) fn wants_batch(&self, now: Moment) -> bool {
+        self.stops || self.has_work() || self.ownership.beat_at().is_some_and(|at| at <= now)
     }
 
     /// Puts a row into the batch that collects, and returns its number.

@@ -143,14 +143,14 @@ impl VolumeOwner {
 
     fn commit_all(&self) -> Result<(), MetaError> {
         loop {
-            if self.wait_for_work().is_none() {
+            if !self.wait_for_work() {
                 return Ok(());
             }
             let _committing = self.committing.lock();
             // Somebody else may have committed what there was.
             let stops = {
                 let core = self.core.lock();
-                if core.over || !core.stops && !core.has_work() && !core.must_beat(self.ticks.now()) {
+                if core.over || !core.wants_batch(self.ticks.now()) {
                     continue;
                 }
                 core.stops
@@ -178,8 +178,8 @@ impl VolumeOwner {
         Ok(Round::Committed)
     }
 
-    /// Waits until something is to be committed, which may be a beat or the end of a session, or the owner stops. `None` once it is over.
-    fn wait_for_work(&self) -> Option<()> {
+    /// Waits until something is to be committed, which may be a beat or the end of a session, or the owner stops. False once it is over.
+    fn wait_for_work(&self) -> bool {
         let mut core = self.core.lock();
         loop {
             let now = self.ticks.now();
@@ -194,10 +194,10 @@ impl VolumeOwner {
                 core.end_session(session, self.at, now);
             }
             if core.over {
-                return None;
+                return false;
             }
-            if core.stops || core.has_work() || core.must_beat(now) {
-                return Some(());
+            if core.wants_batch(now) {
+                return true;
             }
             self.work.wait_for(&mut core, IDLE);
         }
