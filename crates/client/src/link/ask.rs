@@ -137,7 +137,7 @@ impl Asking {
             let goes_on = || patience.go_on().is_ok();
             let goes_on: Option<&dyn Fn() -> bool> = patience.may_end().then_some(&goes_on);
             let left = patience.left(ATTEMPT);
-            let answered = shared.transport.ask_while(&self.request, self.urgent, left, goes_on);
+            let answered = shared.transport.ask(&self.request, self.urgent, left, goes_on);
             match answered {
                 Ok(response) => {
                     shared.answered(&at, self.request.slot, sent);

@@ -104,7 +104,13 @@ impl Transport for Fake {
         Ok(Welcome { epoch, term_ms, begun: !hello.resumes, volume, rights: Rights::ALL })
     }
 
-    fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
+    fn ask(
+        &self,
+        request: &Request,
+        _: bool,
+        patience: Duration,
+        _: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
         let mut said = self.said.lock();
         said.asked.push(request.clone());
         self.changed.notify_all();

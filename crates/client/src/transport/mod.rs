@@ -46,25 +46,18 @@ pub trait Transport: Send + Sync {
     /// [`Trouble`].
     fn hello(&self, hello: &Hello, patience: Duration) -> Result<Welcome, Trouble>;
 
-    /// Makes a request. `urgent`: others wait for it, and it is not held up by requests that wait.
+    /// Makes a request. `urgent`: others wait for it, and it is not held up by requests that wait. Where `goes_on` is given it is asked now and then while the answer is waited
+    /// for, and ends that: then it is as if the owner were not available. A transport that never waits for long need not ask.
     ///
     /// # Errors
     /// [`Trouble`].
-    fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble>;
-
-    /// The same, as long as `goes_on` says so, which is asked now and then: then it is as if the owner were not available. A transport that never waits for long need not ask.
-    ///
-    /// # Errors
-    /// [`Trouble`].
-    fn ask_while(
+    fn ask(
         &self,
         request: &Request,
         urgent: bool,
         patience: Duration,
-        _goes_on: Option<&dyn Fn() -> bool>,
-    ) -> Result<Response, Trouble> {
-        self.ask(request, urgent, patience)
-    }
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble>;
 
     /// Says that the session lives.
     ///

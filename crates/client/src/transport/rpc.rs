@@ -248,11 +248,7 @@ impl Transport for RpcTransport {
         Ok(welcome)
     }
 
-    fn ask(&self, request: &Request, urgent: bool, patience: Duration) -> Result<Response, Trouble> {
-        self.ask_while(request, urgent, patience, None)
-    }
-
-    fn ask_while(
+    fn ask(
         &self,
         request: &Request,
         urgent: bool,

@@ -306,7 +306,13 @@ impl Transport for Servers {
         nobody()
     }
 
-    fn ask(&self, _: &Request, _: bool, _: Duration) -> Result<Response, Trouble> {
+    fn ask(
+        &self,
+        _: &Request,
+        _: bool,
+        _: Duration,
+        _: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
         nobody()
     }
 

@@ -325,7 +325,13 @@ impl Transport for Wire {
         Ok(Welcome { epoch, term_ms, begun: !hello.resumes, volume, rights })
     }
 
-    fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
+    fn ask(
+        &self,
+        request: &Request,
+        _: bool,
+        patience: Duration,
+        _: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
         let owner = self.greeted()?;
         self.asked.fetch_add(1, SeqCst);
         self.commits.fetch_add(u64::from(matches!(request.operation, Operation::Commit(_))), SeqCst);

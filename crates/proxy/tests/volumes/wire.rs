@@ -122,7 +122,13 @@ impl Transport for Wire {
         Ok(Welcome { epoch, term_ms: 10_000, begun, volume, rights: Rights::ALL })
     }
 
-    fn ask(&self, request: &Request, _: bool, patience: Duration) -> Result<Response, Trouble> {
+    fn ask(
+        &self,
+        request: &Request,
+        _: bool,
+        patience: Duration,
+        _: Option<&dyn Fn() -> bool>,
+    ) -> Result<Response, Trouble> {
         let owner = self.greeted()?;
         let stores = matches!(request.operation, Operation::Store(_));
         if stores && self.way.cut_at_store.load(SeqCst) {
