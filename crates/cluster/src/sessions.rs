@@ -39,7 +39,17 @@ pub enum SessionError {
     /// The session has ended, or never was: the client begins a new one.
     #[error("the session has ended; what was kept back under it is lost")]
     Ended,
-    /// The number is neither the slot's last nor its next: the session is ended, as nobody knows what was carried out.
+    /// A copy of a request that came late: a later one of its slot is here, so it was answered, and the client knows. Nobody waits for it, and the session lives on.
+    #[error("request {number} of slot {} is a late copy: the last one was {last}", slot.0)]
+    Late {
+        /// The slot.
+        slot: SlotNumber,
+        /// The number that came.
+        number: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// The number is beyond the slot's next, or is none, or the last one was not answered yet: the session is ended, as nobody knows what was carried out.
     #[error("request {number} of slot {} is out of order: the last one was {last}", slot.0)]
     OutOfOrder {
         /// The slot.
@@ -123,20 +133,20 @@ impl<A: Clone> Sessions<A> {
     ) -> Result<Arrival<A>, SessionError> {
         self.heard(id, now)?;
         let session = self.sessions.get_mut(&id).ok_or(SessionError::Ended)?;
-        let last = session.slots.get(&slot);
-        let out_of_order =
-            SessionError::OutOfOrder { slot, number, last: last.map_or(0, |last| last.number) };
-        match last {
-            _ if slot.0 >= SLOTS => Err(out_of_order),
-            Some(last) if last.number == number => {
-                Ok(last.answer.clone().map_or(Arrival::UnderWay, Arrival::Repeated))
+        let known = session.slots.get(&slot);
+        let last = known.map_or(0, |known| known.number);
+        match known {
+            _ if slot.0 >= SLOTS || number == 0 => Err(SessionError::OutOfOrder { slot, number, last }),
+            Some(known) if known.number == number => {
+                Ok(known.answer.clone().map_or(Arrival::UnderWay, Arrival::Repeated))
             }
-            Some(Slot { answer: None, .. }) => Err(out_of_order),
-            _ if last.map_or(0, |last| last.number) + 1 == number => {
+            _ if number < last => Err(SessionError::Late { slot, number, last }),
+            Some(Slot { answer: None, .. }) => Err(SessionError::OutOfOrder { slot, number, last }),
+            _ if last + 1 == number => {
                 session.slots.insert(slot, Slot { number, answer: None });
                 Ok(Arrival::New)
             }
-            _ => Err(out_of_order),
+            _ => Err(SessionError::OutOfOrder { slot, number, last }),
         }
     }
 
@@ -243,10 +253,28 @@ mod tests {
         assert_eq!(sessions.arrive(CLIENT, SLOT, 2, seconds(0)), wrong(2, 1), "the first has no answer");
         sessions.answered(CLIENT, SLOT, "");
         assert_eq!(sessions.arrive(CLIENT, SLOT, 2, seconds(0)), Ok(Arrival::New));
-        assert_eq!(sessions.arrive(CLIENT, SLOT, 1, seconds(0)), wrong(1, 2));
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 4, seconds(0)), wrong(4, 2));
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 0, seconds(0)), wrong(0, 2));
         let beyond = SlotNumber(SLOTS);
         let refused = SessionError::OutOfOrder { slot: beyond, number: 1, last: 0 };
         assert_eq!(sessions.arrive(CLIENT, beyond, 1, seconds(0)), Err(refused));
+    }
+
+    #[test]
+    fn late_copies_are_refused_and_change_nothing() {
+        let mut sessions = one();
+        sessions.restore(CLIENT, SLOT, 41, "done before");
+        let late = |last| Err(SessionError::Late { slot: SLOT, number: 40, last });
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 40, seconds(0)), late(41));
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 42, seconds(0)), Ok(Arrival::New));
+        assert_eq!(
+            sessions.arrive(CLIENT, SLOT, 40, seconds(0)),
+            late(42),
+            "while the last is under way, too"
+        );
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 42, seconds(0)), Ok(Arrival::UnderWay));
+        sessions.answered(CLIENT, SLOT, "done");
+        assert_eq!(sessions.arrive(CLIENT, SLOT, 42, seconds(0)), Ok(Arrival::Repeated("done")));
     }
 
     #[test]

@@ -202,6 +202,10 @@ impl VolumeOwner {
                     let response = repeated(&bytes);
                     return self.answer(core, HeldBack { batch, reply, response });
                 }
+                Err(late @ SessionError::Late { .. }) => {
+                    drop(core);
+                    return reply(Err(Refusal::Invalid(late.to_string())));
+                }
                 Err(SessionError::Ended | SessionError::OutOfOrder { .. }) => {
                     core.end_session(request.session, self.at, now);
                     return self

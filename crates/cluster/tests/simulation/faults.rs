@@ -62,6 +62,8 @@ pub enum Planted {
     BelievesRefusedStep,
     /// What was done ahead is refused whole where the lease for a commit that goes along is missing.
     RefusesForCommit,
+    /// A late copy of a request that was answered ends its session.
+    EndsForLateCopy,
 }
 
 impl Planted {
@@ -92,6 +94,7 @@ impl Planted {
         Planted::ReturnsBeforeStep,
         Planted::BelievesRefusedStep,
         Planted::RefusesForCommit,
+        Planted::EndsForLateCopy,
     ];
 }
 

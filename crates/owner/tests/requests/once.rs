@@ -2,12 +2,12 @@
 
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{RenameMode, SetAttr, SetXattr, WriteAttr};
-use forebay_protocol::{Answer, Operation};
+use forebay_protocol::{Answer, Operation, Refusal, Request};
 use forebay_types::{Ino, Timespec};
 
 use super::{
     contents::{commit, extent, file, numbers, object},
-    world::{Client, World, make, make_directory, new_file},
+    world::{Client, Server, World, make, make_directory, new_file},
 };
 
 /// One of each operation that changes something, in an order in which each succeeds.
@@ -71,5 +71,43 @@ fn each_change_is_answered_again_by_the_same_owner_and_a_later_one() {
             last = later;
         }
         last.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_late_copy_of_an_answered_request_is_refused_and_its_session_lives_on() {
+    for world in World::both() {
+        let mut last = world.owner();
+        let client = last.begin(1);
+        let (session, mut next) = (client.session, client.next());
+        let mut old: Vec<Request> = Vec::new();
+        for name in ["a", "b", "c"] {
+            let client = last.client(session, next);
+            let request = client.request(make(name), None);
+            next = client.next();
+            let made = last.submit(request.clone()).answer();
+            assert!(made.inode().is_some(), "{name}: {made:?}");
+            refuses_late_copies(&last, &old);
+            old.push(request);
+            // The next owner knows it from the rows.
+            let later = world.owner();
+            later.owner.reclaim(session, &[]).unwrap();
+            refuses_late_copies(&later, &old[..old.len() - 1]);
+            assert_eq!(
+                later.submit(old[old.len() - 1].clone()).answer(),
+                made,
+                "{name}: the last one is repeated"
+            );
+            last = later;
+        }
+        last.stop().unwrap();
+    }
+}
+
+fn refuses_late_copies(server: &Server, copies: &[Request]) {
+    for copy in copies {
+        let refused = server.submit(copy.clone()).get();
+        assert!(matches!(refused, Err(Refusal::Invalid(_))), "{copy:?}: {refused:?}");
+        assert_eq!(server.owner.renew(copy.session), Ok(()), "its session lives on");
     }
 }

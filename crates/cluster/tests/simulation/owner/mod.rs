@@ -269,12 +269,16 @@ impl Owner {
                     self.answer(record, session, again, context);
                     return;
                 }
-                Err(SessionError::OutOfOrder { number, last, .. }) if number > last => {
+                Err(SessionError::Late { .. }) if context.planted(Planted::EndsForLateCopy) => {
                     self.end(session);
                     return;
                 }
-                // A late copy of an old message; over one connection there is none.
-                Err(SessionError::OutOfOrder { .. } | SessionError::Ended) => return,
+                Err(SessionError::OutOfOrder { .. }) => {
+                    self.end(session);
+                    return;
+                }
+                // Nobody waits for an answer to what comes late.
+                Err(SessionError::Late { .. } | SessionError::Ended) => return,
             }
         }
         self.next_request += 1;
