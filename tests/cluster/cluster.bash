@@ -73,5 +73,9 @@ end_cluster() {
   done
 }
 
-show_logs() { tail -n 30 "$SCRATCH"/meta-*.log >&2 || true; }
+show_logs() {
+  tail -n 30 "$SCRATCH"/meta-*.log >&2 || true
+  # Of this case's mounts: where they log is named by where they are.
+  tail -n 15 /var/log/forebay/*"${SCRATCH//\//-}"-*.log >&2 || true
+}
 trap '[ $? -eq 0 ] || show_logs' EXIT

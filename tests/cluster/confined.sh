@@ -53,16 +53,16 @@ grep -q "^policy .*confined to ward, said by itself" <<<"$(policy show "$SCRATCH
 
 # fsync waits for the store, and no proxy has seen a byte; of what nothing was said of, one has.
 for name in secret/a hidden/a plain/a; do write_synced "$SCRATCH/one/$name"; done
+proxies=("$SCRATCH/proxy-a" "$SCRATCH/proxy-b")
+on_disk "$SCRATCH/one/plain/a" "${proxies[@]}" || fail "what nothing was said of is on no proxy's disk"
 kill -STOP "$STORE_PID"
-timeout 30 dd if=/dev/urandom of="$SCRATCH/one/plain/b" bs=100k count=1 conv=fsync status=none || { kill -CONT "$STORE_PID"; fail "fsync beside it waited for the store"; }
+timeout 60 dd if=/dev/urandom of="$SCRATCH/one/plain/b" bs=100k count=1 conv=fsync status=none || { kill -CONT "$STORE_PID"; fail "fsync beside it waited for the store"; }
 write_synced "$SCRATCH/one/secret/b" &
 writer=$!
 sleep 3
 if ! kill -0 "$writer" 2>/dev/null; then kill -CONT "$STORE_PID"; fail "fsync of what is confined elsewhere did not wait for the store"; fi
 kill -CONT "$STORE_PID"
 wait "$writer" || fail "fsync failed"
-proxies=("$SCRATCH/proxy-a" "$SCRATCH/proxy-b")
-on_disk "$SCRATCH/one/plain/a" "${proxies[@]}" || fail "this test finds nothing"
 for name in secret/a secret/b hidden/a; do if on_disk "$SCRATCH/one/$name" "${proxies[@]}"; then fail "$name is on a proxy's disk"; fi; done
 
 # Another mount, with a cache on its disk: what may be there is, and the rest it has from the store.

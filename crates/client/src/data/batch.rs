@@ -1,6 +1,10 @@
 //! Batches: from layers to objects in the store, and to the owner.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use forebay_meta::WriteAttr;
 use forebay_protocol::{Answer, Commit, Disks, Failure, FileCommit, Operation};
@@ -10,11 +14,16 @@ use super::{
     Shared,
     classes::Batch,
     file::{Base, File, Taken},
-    lanes::{LanePacking, Used},
+    lanes::{LanePacking, Lanes, Used},
     line::{BATCH_MAX, Place, weight},
     packing::Stored,
+    put::Tries,
 };
 use crate::ClientError;
+
+/// How long members and the store are asked in turn, where either may take a batch again soon; and the pause before the next turn.
+const IN_TURN_FOR: Duration = Duration::from_mins(3);
+const TURN: Duration = Duration::from_millis(200);
 
 /// Why a batch was not committed.
 pub(super) struct Failed {
@@ -129,27 +138,57 @@ impl Shared {
         Ok(())
     }
 
+    /// Members or the store have it, whichever take it first: while members of a set have failed, the store is asked, and where that does not answer, members are again.
     fn store_and_commit(&self, session: u64, batch: &Batch) -> Result<(), Failed> {
         let Batch { class, disks, taken } = batch;
-        // Where they are refused by the owner, members were given them by what was known here.
-        let mut disks = *disks;
-        if let Some(copies) = class.copies()
-            && let Some((files, used)) = LanePacking::pack(self, (session, copies, disks), taken)?
-        {
-            match self.commit(session, taken, (files, &[]), used) {
+        let (mut disks, mut copies) = (*disks, class.copies());
+        let until = Instant::now() + IN_TURN_FOR;
+        loop {
+            match copies.map(|copies| self.over_members(session, (copies, disks), taken)) {
+                Some(Ok(true)) => return Ok(()),
                 // Somebody has said meanwhile that more is to be promised. The store is enough for everything.
-                Err(Failed { error: ClientError::Failed(Failure::BelowClass), .. }) => {
+                Some(Err(Failed { error: ClientError::Failed(Failure::BelowClass), .. })) => {
                     tracing::debug!(files = taken.len(), "a policy says more than was known: it is put");
                     self.classes.forget();
-                    let strictest =
-                        taken.iter().map(|taken| self.disks(taken.policy)).find(|disks| *disks != Disks::Any);
-                    disks = strictest.unwrap_or(disks);
+                    // Members were given them by what was known here.
+                    let mut said = taken.iter().map(|taken| self.disks(taken.policy));
+                    disks = said.find(|disks| *disks != Disks::Any).unwrap_or(disks);
+                    copies = None;
                 }
-                other => return other,
+                Some(Err(failed)) => return Err(failed),
+                Some(Ok(false)) | None => {}
+            }
+            let in_turn = copies.is_some_and(|copies| Lanes::may_have_set(&self.options.members, copies));
+            let tries = if in_turn { Tries::Few } else { Tries::All };
+            match self.put_objects(session, (disks, tries), taken) {
+                Ok((files, stored)) => return self.commit(session, taken, (files, &stored), Used::default()),
+                // It passes: by then there may be a set again.
+                Err(Failed { error: ClientError::Store(why), lasting: false })
+                    if in_turn && Instant::now() < until =>
+                {
+                    tracing::warn!(
+                        why,
+                        files = taken.len(),
+                        "neither members nor the store take what was written: they are asked again"
+                    );
+                    thread::sleep(TURN);
+                }
+                Err(failed) => return Err(failed),
             }
         }
-        let (files, stored) = self.put_objects(session, disks, taken)?;
-        self.commit(session, taken, (files, &stored), Used::default())
+    }
+
+    /// Has members take a batch, and commits it. Returns whether there was a set.
+    fn over_members(
+        &self,
+        session: u64,
+        (copies, disks): (u8, Disks),
+        taken: &[Taken],
+    ) -> Result<bool, Failed> {
+        let Some((files, used)) = LanePacking::pack(self, (session, copies, disks), taken)? else {
+            return Ok(false);
+        };
+        self.commit(session, taken, (files, &[]), used).map(|()| true)
     }
 
     /// Tells the owner what files consist of now. All of it is in the store, or on stable storage of all members of its set.

@@ -17,7 +17,7 @@ use super::{
     file::Taken,
     line::BATCH_MAX,
     numbers::Pair,
-    put,
+    put::{self, Tries},
     runs::{Runs, extent},
 };
 use crate::ClientError;
@@ -40,6 +40,7 @@ struct Packing<'a> {
     session: u64,
     /// On which disks they may be, besides the store.
     disks: Disks,
+    tries: Tries,
     runs: Runs,
     /// Bytes of a segment at which the next one is begun: equal parts of the batch.
     part: u64,
@@ -54,13 +55,14 @@ impl Shared {
     pub(super) fn put_objects(
         &self,
         session: u64,
-        disks: Disks,
+        (disks, tries): (Disks, Tries),
         taken: &[Taken],
     ) -> Result<(Vec<FileCommit>, Vec<Stored>), Failed> {
         let mut packing = Packing {
             shared: self,
             session,
             disks,
+            tries,
             runs: Runs::default(),
             part: part(taken, self.block_size()),
             open: None,
@@ -136,7 +138,7 @@ impl Packing<'_> {
         let Some((object, segment)) = self.open.take() else { return Ok(()) };
         let whole = segment.finish();
         let bytes = Bytes::from(whole.bytes);
-        put::put(&self.shared.store, object, &bytes).map_err(|error| {
+        put::put(&self.shared.store, object, &bytes, self.tries).map_err(|error| {
             let lasting = !error.is_transient();
             Failed { error: put::told(&error), lasting }
         })?;

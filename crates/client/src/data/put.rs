@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_format::{footer::TAIL_LEN, row::ObjectRef};
-use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore};
+use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience};
 use forebay_protocol::Failure;
 
 use crate::ClientError;
@@ -14,11 +14,32 @@ const ATTEMPTS: u32 = 3;
 /// The wait before the second attempt; twice that before the next.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
+/// How long the store is asked to take something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tries {
+    /// Three times its patience, some three minutes.
+    All,
+    /// Some ten seconds: there may be another place by then.
+    Few,
+}
+
 /// Puts a new object.
 ///
 /// # Errors
 /// [`ObjectError`]; the object may be there or not, where the error is a transient one.
-pub(super) fn put(store: &ObjectStore, object: ObjectRef, bytes: &Bytes) -> Result<(), ObjectError> {
+pub(super) fn put(
+    store: &ObjectStore,
+    object: ObjectRef,
+    bytes: &Bytes,
+    tries: Tries,
+) -> Result<(), ObjectError> {
+    match tries {
+        Tries::All => repeated(store, object, bytes),
+        Tries::Few => store.patient(Patience::Quick).put_new(&object.key(), bytes.clone()).map(drop),
+    }
+}
+
+fn repeated(store: &ObjectStore, object: ObjectRef, bytes: &Bytes) -> Result<(), ObjectError> {
     let key = object.key();
     let mut wait = FIRST_WAIT;
     let mut attempt = 1;

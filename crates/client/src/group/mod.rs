@@ -107,6 +107,8 @@ struct Known {
 struct Looking {
     /// A member knows of a later view, or does not answer.
     wanted: bool,
+    /// The servers have said which group the volume has, or that it has none.
+    heard: bool,
     /// Members are to be told that these bytes were wrong.
     wrong: Vec<(ObjectRef, u64, u32)>,
     stopped: bool,
@@ -161,6 +163,11 @@ impl VolumeGroup {
             crew: Crew::default(),
         });
         let goes_on = shared.look();
+        if goes_on && !shared.looking.lock().heard {
+            tracing::warn!(
+                "no server tells of the volume's group yet: all is read from the store and written to it until one does"
+            );
+        }
         let following = Arc::downgrade(&shared);
         let thread = match goes_on {
             true => {
@@ -346,8 +353,15 @@ impl Shared {
                 tracing::debug!("the servers tell of no group: {why}");
                 return false;
             }
-            Err(trouble) => tracing::debug!("the servers do not tell of the group: {trouble:?}"),
+            Err(trouble) => {
+                tracing::debug!("the servers do not tell of the group: {trouble:?}");
+                // As long as nothing was ever told, all is read from the store and written to it.
+                let mut looking = self.looking.lock();
+                looking.wanted |= !looking.heard;
+                return true;
+            }
         }
+        self.looking.lock().heard = true;
         true
     }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use forebay_client::{ClientError, ContentsOptions, Members};
+use forebay_object::Operation;
 use forebay_types::{Compression, Ino};
 
 use crate::{
@@ -212,6 +213,36 @@ fn with_fewer_members_than_copies_objects_are_put() {
     let third = write(&client, three, 3, 3 << 20);
     client.settle(three);
     assert!(world.read_elsewhere(three) == third, "all of it is in the store");
+}
+
+#[test]
+fn while_the_store_is_away_too_members_are_asked_again() {
+    let world = World::new();
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    let ino = world.make();
+    world.faulty.set_away(true);
+    for fault in [Fault::Refuses, Fault::Mute] {
+        fleet.set_fault(1, Some(fault));
+        let (data, puts) = (write(&client, ino, 1, 300 << 10), world.faulty.count(Operation::PutNew));
+        std::thread::scope(|scope| {
+            let settled = scope.spawn(|| client.try_settle(ino));
+            until("the store is asked", || world.faulty.count(Operation::PutNew) > puts);
+            fleet.set_fault(1, None);
+            assert_eq!(settled.join().unwrap(), Ok(()), "{fault:?}");
+        });
+        assert!(over(&world, &fleet).read_all(ino) == data);
+    }
+    world.faulty.set_away(false);
+    assert!(world.objects().is_empty(), "nothing went to the store");
+    world.faulty.set_away(true);
+    // Nobody is left who could take it: the application hears of it.
+    fleet.set_active(1, false);
+    write(&client, ino, 2, 5000);
+    assert!(matches!(client.try_settle(ino), Err(ClientError::Store(_))));
+    world.faulty.set_away(false);
+    client.settle(ino);
+    assert_eq!(world.objects().len(), 1);
 }
 
 #[test]

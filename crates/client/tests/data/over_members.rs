@@ -187,6 +187,23 @@ fn who_does_not_act_or_drains_is_passed_by() {
 }
 
 #[test]
+fn a_group_that_nobody_tells_of_at_first_is_asked_for_again_soon() {
+    let world = World::new();
+    let group = Group::of(&world, 2, Some(2));
+    // More often than one asks in a minute who is in no hurry.
+    group.silent.store(8, SeqCst);
+    let client = over(&world, &group);
+    until("the group is told", || group.silent.load(SeqCst) == 0 && group.asked.load(SeqCst) >= 9);
+    until("what is written goes to members", || {
+        let objects = world.objects().len();
+        let ino = world.make();
+        write(&client, ino, 1, 5000);
+        client.settle(ino);
+        world.objects().len() == objects
+    });
+}
+
+#[test]
 fn a_later_view_that_a_member_tells_of_is_asked_for() {
     let world = World::new();
     let group = Group::of(&world, 2, Some(2));

@@ -190,6 +190,8 @@ pub struct Group {
     pub writes: Mutex<Option<u8>>,
     /// How often the view was asked for.
     pub asked: AtomicU64,
+    /// So many questions for the view are not answered.
+    pub silent: AtomicU64,
     dir: TempDir,
 }
 
@@ -217,6 +219,7 @@ impl Group {
             view: Mutex::new(view),
             writes: Mutex::new(copies),
             asked: AtomicU64::new(0),
+            silent: AtomicU64::new(0),
             dir,
         })
     }
@@ -334,6 +337,9 @@ impl Transport for Servers {
 
     fn view_of(&self, asked: &ViewOf, _: Duration) -> Result<Option<GroupView>, Trouble> {
         self.0.asked.fetch_add(1, SeqCst);
+        if self.0.silent.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(Trouble::Lost("no answer".to_owned()));
+        }
         let view = self.0.view.lock().clone();
         let view = (view.epoch > asked.known).then_some(view);
         let writes = *self.0.writes.lock();

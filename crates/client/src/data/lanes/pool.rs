@@ -131,17 +131,17 @@ impl Lanes {
         session: u64,
         copies: u8,
     ) -> Option<WriteGroup> {
-        let mut group = members.as_ref()?.writes_over()?;
-        group.copies = group.copies.max(copies);
+        let mut group = takers(members, copies)?;
         let mut pool = self.pool.lock();
         let pool = pool.of(session)?;
         group.members.retain(|member| !pool.avoided.contains_key(&member.id));
         group.near.retain(|near| group.members.iter().any(|member| member.id == *near));
-        if group.copies == SyncClass::COPIES_LOCAL {
-            // On another machine one copy is as good as none.
-            group.members.retain(|member| group.near.contains(&member.id));
-        }
         (group.members.len() >= usize::from(group.copies.max(1))).then_some(group)
+    }
+
+    /// Whether there is a set for so many copies once those take something again that failed lately.
+    pub(in crate::data) fn may_have_set(members: &SharedMembers, copies: u8) -> bool {
+        takers(members, copies).is_some_and(|group| group.members.len() >= usize::from(group.copies.max(1)))
     }
 
     /// A member failed: it gets nothing new for a while.
@@ -270,6 +270,16 @@ impl Lanes {
         }
         !self.pool.lock().is_idle()
     }
+}
+
+/// Who takes new segments with so many copies at least. On another machine one copy is as good as none.
+fn takers(members: &SharedMembers, copies: u8) -> Option<WriteGroup> {
+    let mut group = members.as_ref()?.writes_over()?;
+    group.copies = group.copies.max(copies);
+    if group.copies == SyncClass::COPIES_LOCAL {
+        group.members.retain(|member| group.near.contains(&member.id));
+    }
+    Some(group)
 }
 
 fn seal(members: &SharedMembers, ends: &[(Vec<MemberId>, SealedSegment)]) {
