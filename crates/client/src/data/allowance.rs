@@ -59,8 +59,10 @@ impl Allowance {
         self.limited && self.taken + bytes > self.up_to
     }
 
-    fn asks(&mut self, kept: u64) -> Asked {
+    /// Asks for so many bytes beside what is kept back: from now on no more than these are certain, whether or not the answer comes.
+    fn asks(&mut self, kept: u64, bytes: u64) -> Asked {
         self.asking = true;
+        self.up_to = self.up_to.min(self.taken + bytes);
         Asked { taken: self.taken, kept, term: self.term }
     }
 
@@ -158,7 +160,7 @@ impl Shared {
             return Ok(false);
         }
         let kept = line.kept;
-        let asked = line.allowance.asks(kept);
+        let asked = line.allowance.asks(kept, bytes);
         drop(line);
         let operation = Operation::Reserve { needs: kept + bytes, spare };
         let answer = self.asks.ask_within(self.asks.session(), operation, None, patience);
@@ -205,7 +207,7 @@ mod tests {
         assert!(allowance.lacks(1));
         // The 100 were committed, 10 are kept back.
         allowance.take(10);
-        let asked = allowance.asks(10);
+        let asked = allowance.asks(10, 5);
         allowance.take(20);
         assert!(allowance.is_told(asked, Some(35)));
         assert!(
@@ -213,25 +215,43 @@ mod tests {
             "of the 35, 10 were for what was there, and 20 came in"
         );
         // All is committed; of what is kept back less is needed than there is.
-        let asked = allowance.asks(0);
+        let asked = allowance.asks(0, 5);
         allowance.is_told(asked, Some(5));
         allowance.take(5);
         assert!(allowance.lacks(1));
         allowance.take(6);
-        let asked = allowance.asks(6);
+        let asked = allowance.asks(6, 5);
         allowance.is_told(asked, Some(4));
         assert!(allowance.lacks(0), "some of it went beyond");
+    }
+
+    #[test]
+    fn what_may_have_been_given_back_is_not_relied_on() {
+        let mut allowance = Allowance::default();
+        allowance.begin(true);
+        let asked = allowance.asks(0, 100);
+        allowance.is_told(asked, Some(1000));
+        allowance.take(10);
+        assert!(!allowance.lacks(990));
+        // More is asked for than there is, and no answer comes: what there was stays.
+        allowance.asks(10, 2000);
+        assert!(!allowance.lacks(990));
+        // All but 50 is given back, and no answer comes.
+        allowance.asks(10, 50);
+        assert!(!allowance.lacks(50) && allowance.lacks(51));
+        allowance.asks(10, 0);
+        assert!(!allowance.lacks(0) && allowance.lacks(1));
     }
 
     #[test]
     fn what_was_told_in_an_earlier_term_says_nothing() {
         let mut allowance = Allowance::default();
         allowance.begin(true);
-        let asked = allowance.asks(0);
+        let asked = allowance.asks(0, 5);
         allowance.begin(true);
         assert!(!allowance.is_told(asked, Some(1000)));
         assert!(allowance.lacks(10));
-        let asked = allowance.asks(0);
+        let asked = allowance.asks(0, 5);
         assert!(allowance.is_told(asked, None));
         assert!(!allowance.lacks(10), "it has no limit any more");
     }
