@@ -22,7 +22,7 @@ use super::{
 use crate::ClientError;
 
 /// How long members and the store are asked in turn, where either may take a batch again soon; and the pause before the next turn.
-const IN_TURN_FOR: Duration = Duration::from_mins(3);
+const IN_TURN_FOR: Duration = Duration::from_mins(1);
 const TURN: Duration = Duration::from_millis(200);
 
 /// Why a batch was not committed.
@@ -164,7 +164,7 @@ impl Shared {
                 Ok((files, stored)) => return self.commit(session, taken, (files, &stored), Used::default()),
                 // It passes: by then there may be a set again.
                 Err(Failed { error: ClientError::Store(why), lasting: false })
-                    if in_turn && Instant::now() < until =>
+                    if in_turn && Instant::now() < until && self.goes_on(session) =>
                 {
                     tracing::warn!(
                         why,
@@ -176,6 +176,11 @@ impl Shared {
                 Err(failed) => return Err(failed),
             }
         }
+    }
+
+    /// Whether what is of this session may still be committed, and nobody waits for the end.
+    fn goes_on(&self, session: u64) -> bool {
+        self.asks.session() == session && !self.line.lock().stop
     }
 
     /// Has members take a batch, and commits it. Returns whether there was a set.
@@ -204,7 +209,7 @@ impl Shared {
         let mut commit = Commit { objects: Vec::with_capacity(stored.len()), files: Vec::new() };
         let mut committed = Vec::with_capacity(taken.len());
         for (taken, file) in taken.iter().zip(files) {
-            if taken.is_first() {
+            if taken.begins() {
                 commit.files.push(file);
                 committed.push(taken);
             }
@@ -221,15 +226,16 @@ impl Shared {
             Ok(_) => self.lanes.done(&self.options.members, session, used),
             Err(_) => self.lanes.unknown(&self.options.members, session, used),
         }
-        let response = response?;
-        let gone = match response.answer {
-            Answer::Committed(gone) => gone,
-            Answer::Failed(failure) => {
+        let gone = match response.map(|response| response.answer) {
+            Ok(Answer::Committed(gone)) => Ok(gone),
+            Ok(Answer::Failed(failure)) => {
                 self.numbers.spend(session, stored.iter().map(Stored::pair));
-                return Err(ClientError::Failed(failure).into());
+                Err(ClientError::Failed(failure))
             }
-            other => return Err(ClientError::Unexpected(format!("{other:?} to a commit")).into()),
+            Ok(other) => Err(ClientError::Unexpected(format!("{other:?} to a commit"))),
+            Err(error) => Err(error),
         };
+        let gone = gone.inspect_err(|_| self.is_told(&committed))?;
         self.source.learn(stored.iter().map(|stored| stored.place));
         if stored.is_empty() {
             let over_members = committed.iter().filter(|taken| taken.inline.is_none());
@@ -242,7 +248,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until each of these layers is its file's oldest, or was taken back.
+    /// Waits until each of these layers is its file's oldest, of which nothing else is being told, or was taken back.
     fn await_turn(&self, taken: &[Taken]) {
         let mut line = self.line.lock();
         for taken in taken {
@@ -259,10 +265,12 @@ impl Shared {
             let ino = taken.file.ino;
             self.maps.forget(ino);
             if gone.contains(&ino) {
+                taken.file.state.lock().telling = false;
                 self.drop_file(&taken.file);
                 continue;
             }
             let mut state = taken.file.state.lock();
+            state.telling = false;
             if state.flying.front().is_some_and(|first| Arc::ptr_eq(first, &taken.layer)) {
                 state.flying.pop_front();
                 state.settled = taken.layer.number;
@@ -271,6 +279,12 @@ impl Shared {
         }
         self.counts.committed(committed.len());
         self.free(freed);
+    }
+
+    /// It is known what became of a commit of these that was not taken in.
+    fn is_told(&self, committed: &[&Taken]) {
+        committed.iter().for_each(|taken| taken.file.state.lock().telling = false);
+        self.free(0);
     }
 
     /// Makes open layers of those of `files` again.
@@ -293,17 +307,20 @@ impl Shared {
 }
 
 impl Taken {
-    /// Whether an older layer of its file is on its way.
+    /// Whether an older layer of its file is on its way, or being told although it came back.
     fn waits(&self) -> bool {
         let state = self.file.state.lock();
         let at = state.flying.iter().position(|layer| Arc::ptr_eq(layer, &self.layer));
-        at.is_some_and(|at| at > 0)
+        at.is_some_and(|at| at > 0 || state.telling)
     }
 
-    /// Whether it is still on its way, and the oldest.
-    fn is_first(&self) -> bool {
-        let state = self.file.state.lock();
-        state.flying.front().is_some_and(|first| Arc::ptr_eq(first, &self.layer))
+    /// Whether it is still on its way, and the oldest: the owner is told of it next.
+    fn begins(&self) -> bool {
+        let mut state = self.file.state.lock();
+        let first = state.flying.front().is_some_and(|first| Arc::ptr_eq(first, &self.layer));
+        let begins = first && !state.telling;
+        state.telling |= begins;
+        begins
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) struct FileState {
     pub(super) open: Option<Layer>,
     /// On their way, the oldest first.
     pub(super) flying: VecDeque<Arc<Layer>>,
+    /// The owner is just being told of a layer, which may have come back since: until it is known what became of that, nothing else of the file is told, as the two would have no order.
+    pub(super) telling: bool,
     /// The number of the last layer that was opened.
     pub(super) opened: u64,
     /// The number of the last layer that was committed, or lost.

@@ -113,7 +113,8 @@ impl Contents {
         line.kept = (line.kept + added).saturating_sub(reserved);
         let room = line.squeezed > 0 && added < reserved;
         let first = line.dirty(file.place(), weight(cost, pieces), Instant::now(), full);
-        let wake = first || full || line.is_pressed(shared.options.due());
+        // While others wait for the store beside this one, nobody may look at its age.
+        let wake = first || full || line.aside > 0 || line.is_pressed(shared.options.due());
         drop(line);
         if wake {
             shared.work.notify_one();
@@ -201,11 +202,12 @@ impl Contents {
             let in_row = !matches!(guard.base, Base::Empty | Base::Extents);
             let open = set.size.is_some() && in_row && guard.open.is_some();
             // What is on its way would set the former time after this one: a recall may have sent it just now.
-            if !open && guard.flying.is_empty() {
+            if !open && guard.flying.is_empty() && !guard.telling {
                 break guard;
             }
             drop(guard);
             shared.settle(vec![Arc::clone(&file)], open, &patience)?;
+            shared.await_told(&file, &patience)?;
         };
         let state = &mut *guard;
         state.torn &= set.size != Some(0);
@@ -407,6 +409,15 @@ impl Shared {
         self.losses.forget(file.ino);
         self.files.remove_if(file.ino, |state| !state.keeps() && state.lost.is_none());
         self.free(freed);
+    }
+
+    /// Waits until it is known what became of a commit of a file whose layers came back.
+    fn await_told(&self, file: &File, patience: &Patience<'_>) -> Result<(), ClientError> {
+        let mut line = self.line.lock();
+        while file.state.lock().telling {
+            patience.wait(&self.changed, &mut line)?;
+        }
+        Ok(())
     }
 
     /// Drops what is kept back of a file, which its next fsync says.

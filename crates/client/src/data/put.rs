@@ -17,9 +17,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// How long the store is asked to take something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tries {
-    /// Three times its patience, some three minutes.
+    /// Three times its patience.
     All,
-    /// Some ten seconds: there may be another place by then.
+    /// Once its shortest patience, some ten seconds: there may be another place by then.
     Few,
 }
 

@@ -267,7 +267,8 @@ impl Shared {
         }
         drop(state);
         if slot.is_some() {
-            self.slot_freed.notify_one();
+            // One alone may be one for whom the last ones are not.
+            self.slot_freed.notify_all();
         }
         if let Some(events) = self.events.upgrade() {
             events.heard(at.number, sent);
@@ -302,6 +303,6 @@ impl Shared {
             state.slots.unused(slot);
         }
         drop(state);
-        self.slot_freed.notify_one();
+        self.slot_freed.notify_all();
     }
 }

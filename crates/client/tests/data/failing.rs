@@ -1,6 +1,9 @@
 //! Stores and owners that fail, and what becomes of what was kept back.
 
+use std::time::Duration;
+
 use forebay_client::{ClientError, ContentsOptions, Room};
+use forebay_meta::{SetAttr, SetTime};
 use forebay_object::{Backend, ErrorKind, Fault, Operation};
 use forebay_protocol::Failure;
 
@@ -42,6 +45,43 @@ fn somebody_elses_object_is_not_taken_for_ours() {
     assert!(matches!(client.try_settle(ino), Err(ClientError::Store(_))));
     client.settle(ino);
     assert_eq!(world.read_elsewhere(ino), bytes(2, 50_000));
+}
+
+#[test]
+fn a_commit_that_is_on_its_way_does_not_land_over_a_later_one() {
+    let world = World::new();
+    let client = world.client();
+    let (ino, former, later) = (world.make(), bytes(1, 50_000), bytes(2, 50_000));
+    client.write(ino, 0, &former);
+    world.owner.mishaps.lock().push(Mishap::Held);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| client.try_settle(ino));
+        until("a commit on its way", || world.owner.held() == 1);
+        client.write(ino, 0, &later);
+        world.faulty.set_away(true);
+        assert!(matches!(client.try_settle(ino), Err(ClientError::Store(_))), "both layers come back");
+        world.faulty.set_away(false);
+        let puts = world.faulty.count(Operation::PutNew);
+        let second = scope.spawn(|| client.settle(ino));
+        let times = scope.spawn(|| {
+            let mtime = Some(SetTime::Now);
+            client.contents.before_set_attr(ino, &SetAttr { mtime, ..SetAttr::default() })
+        });
+        until("the next one is put", || world.faulty.count(Operation::PutNew) > puts);
+        // As long as it takes to see that neither goes ahead; with less of it this finds less.
+        let overtakes = || second.is_finished() || times.is_finished();
+        let _ = (0..50).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            overtakes()
+        });
+        let overtook = overtakes();
+        world.owner.release();
+        assert!(!overtook, "the commit before may yet land over it");
+        second.join().unwrap();
+        times.join().unwrap().unwrap();
+        drop(first.join().unwrap());
+    });
+    assert!(world.read_elsewhere(ino) == later);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use forebay_protocol::{
     SetPlace, Settle, is_confined,
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, Sequence, SubvolumeId, SyncClass};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 pub const V: SubvolumeId = SubvolumeId::FIRST;
 
@@ -60,6 +60,8 @@ pub enum Mishap {
     Unheard,
     /// It is carried out, and the caller hears of nobody.
     Unanswered,
+    /// It is on its way until [`Owner::release`].
+    Held,
 }
 
 pub struct Owner {
@@ -78,6 +80,9 @@ pub struct Owner {
     pub classes: Mutex<HashMap<PolicyId, SyncClass>>,
     /// On which disks bytes may be.
     pub disks: Mutex<HashMap<PolicyId, Disks>>,
+    /// Commits that are on their way, and whether they arrive.
+    held: Mutex<(usize, bool)>,
+    arrives: Condvar,
     /// The members, to be asked what they have.
     pub fleet: Mutex<Option<Arc<dyn HasCopies>>>,
 }
@@ -116,8 +121,28 @@ impl Owner {
             lanes: Mutex::default(),
             classes: Mutex::default(),
             disks: Mutex::default(),
+            held: Mutex::default(),
+            arrives: Condvar::new(),
             fleet: Mutex::default(),
         }
+    }
+
+    /// How many commits are held.
+    pub fn held(&self) -> usize {
+        self.held.lock().0
+    }
+
+    /// Those that are held arrive.
+    pub fn release(&self) {
+        self.held.lock().1 = true;
+        self.arrives.notify_all();
+    }
+
+    fn hold(&self) {
+        let mut held = self.held.lock();
+        held.0 += 1;
+        self.arrives.wait_while(&mut held, |held| !held.1);
+        held.0 -= 1;
     }
 
     /// How often something was asked.
@@ -352,6 +377,9 @@ impl Asks for Owner {
         let unheard = Err(ClientError::TimedOut(Duration::from_secs(1)));
         if mishap == Some(Mishap::Unheard) {
             return unheard;
+        }
+        if mishap == Some(Mishap::Held) {
+            self.hold();
         }
         let answer = self.carry_out(&operation);
         if mishap == Some(Mishap::Unanswered) {
