@@ -177,6 +177,13 @@ impl HeldLeases {
         }
     }
 
+    /// The client itself gives up the lease with this stamp, as if it had been recalled whole. False: nothing is to be done for it, as it was granted anew since, is being recalled, or
+    /// is gone.
+    pub fn give_up(&mut self, ino: Ino, stamp: Stamp) -> bool {
+        let held = self.held.get_mut(&ino).filter(|held| held.stamp == stamp && held.recalled.is_none());
+        held.map(|held| held.recalled = Some(None)).is_some()
+    }
+
     /// All that a recall asked for is done: returns the stamp and what is kept, to be told to the owner. `None` where nothing was recalled.
     pub fn returned(&mut self, ino: Ino) -> Option<(Stamp, Option<Lease>)> {
         let held = self.held.get_mut(&ino)?;

@@ -8,6 +8,7 @@ mod callers;
 mod convert;
 mod errno;
 mod lock_waiter;
+mod moments;
 mod notices;
 mod passthrough;
 mod recalls;

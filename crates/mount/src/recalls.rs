@@ -1,7 +1,7 @@
 //! Dropping what the kernel keeps of a shared volume, when another machine is about to change it.
 //!
 //! Guarantees: what [`KernelCaches::wait`] returned for, the kernel asks for again: attributes, pages, and names, missing ones too. An answer that
-//! began before a recall and is given after it carries no lifetime ([`Recalls::moment`]), so that it does not put back what the recall took.
+//! began before a recall and is given after it carries no lifetime ([`Recalls::recalled_since`]), so that it does not put back what the recall took.
 //! Nobody who serves requests waits for the kernel here: threads do that are made for it.
 //!
 //! Pages: the kernel waits for one that a request is reading. So each recall that waits has a thread of its own, up to [`THREADS`]; one that waits
@@ -12,6 +12,9 @@
 //! no lifetimes for names: to drop one there takes the directory's lock, which is held by whoever makes a name in it, and that may wait for
 //! the very recall.
 //!
+//! Leases that the client gives up of itself come many at a time ([`KernelCaches::drop_inodes`]): their attributes and names are dropped by who calls, which waits for no page, and their
+//! pages by one thread, one after the other.
+//!
 //! One gap is the kernel's: an inode that it does not know yet cannot be dropped, while the answer that will tell of it may be on its way, with attributes
 //! from before. So what was not there is dropped again a moment later ([`AGAIN`]).
 
@@ -20,7 +23,7 @@ use std::{
     io, mem,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -31,6 +34,8 @@ use forebay_types::Ino;
 use forebay_vfs::{KernelCaches, Told};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::moments::{Moment, Moments};
+
 /// Most calls that wait in the kernel at a time; others wait for them.
 const THREADS: usize = 32;
 /// A thread that has had nothing to do for so long ends.
@@ -40,17 +45,18 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The first minor version of the protocol that has `NOTIFY_INC_EPOCH`.
 const EPOCH_MINOR: u32 = 44;
 
-/// A time between recalls: see [`Recalls::moment`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Moment(u64);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Stale {
-    Inode { ino: Ino, attributes_only: bool },
+    Inode {
+        ino: Ino,
+        attributes_only: bool,
+    },
+    /// Pages of inodes whose attributes are dropped already.
+    Pages(Arc<[Ino]>),
     Names,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Job {
     number: u64,
     stale: Stale,
@@ -82,7 +88,7 @@ struct Shared {
     wanted: Condvar,
     /// Something is done.
     done: Condvar,
-    begun: AtomicU64,
+    moments: Moments,
     drops_names: AtomicBool,
 }
 
@@ -111,10 +117,14 @@ impl Recalls {
         self.0.drops_names.load(Ordering::Relaxed)
     }
 
-    /// To be asked for before an operation looks at anything. If it is another one when the answer is made, what was looked at may have been
-    /// recalled meanwhile, and a lease that is there now may be a new one.
+    /// To be asked for before an operation looks at anything.
     pub(crate) fn moment(&self) -> Moment {
-        Moment(self.0.begun.load(Ordering::SeqCst))
+        self.0.moments.now()
+    }
+
+    /// Whether what was looked at of an inode since then may have been recalled meanwhile: a lease that is there now may be a new one.
+    pub(crate) fn recalled_since(&self, since: Moment, ino: Ino) -> bool {
+        self.0.moments.recalled_since(since, ino)
     }
 
     /// The mount has ended: there is nothing to drop any more, and nobody waits.
@@ -131,11 +141,6 @@ impl Recalls {
     /// Drops pages that no lease stands for: nobody's answers are old because of it.
     pub(crate) fn drop_pages(&self, ino: Ino) {
         self.drop_soon(Stale::Inode { ino, attributes_only: false });
-    }
-
-    fn recall(&self, stale: Stale) -> Told {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
-        self.drop_soon(stale)
     }
 
     fn drop_soon(&self, stale: Stale) -> Told {
@@ -161,11 +166,28 @@ impl Recalls {
 
 impl KernelCaches for Recalls {
     fn drop_inode(&self, ino: Ino, attributes_only: bool) -> Told {
-        self.recall(Stale::Inode { ino, attributes_only })
+        self.0.moments.recall(&[ino]);
+        self.drop_soon(Stale::Inode { ino, attributes_only })
     }
 
-    fn drop_entries(&self, _dir: Ino) -> Told {
-        self.recall(Stale::Names)
+    fn drop_inodes(&self, inodes: &[Ino], names: bool) -> Told {
+        self.0.moments.recall(inodes);
+        let Some(notifier) = self.0.state.lock().notifier.clone() else { return Told::default() };
+        if names {
+            tell(&notifier, &Stale::Names);
+        }
+        let attributes = inodes.iter().map(|ino| Stale::Inode { ino: *ino, attributes_only: true });
+        let missing: Vec<Stale> = attributes.filter(|stale| tell(&notifier, stale)).collect();
+        if !missing.is_empty() {
+            let again = Instant::now() + AGAIN;
+            self.0.state.lock().again.extend(missing.into_iter().map(|stale| (again, stale)));
+        }
+        self.drop_soon(Stale::Pages(inodes.into()))
+    }
+
+    fn drop_entries(&self, dir: Ino) -> Told {
+        self.0.moments.recall(&[dir]);
+        self.drop_soon(Stale::Names)
     }
 
     fn wait(&self, told: Told) {
@@ -187,9 +209,9 @@ impl Shared {
     fn serve(&self) {
         let mut state = self.state.lock();
         while let Some((jobs, notifier)) = self.next(&mut state) {
-            let Some(first) = jobs.first().copied() else { continue };
+            let Some(first) = jobs.first().cloned() else { continue };
             state.under_way.extend(jobs.iter().map(|job| job.number));
-            let missing = MutexGuard::unlocked(&mut state, || tell(&notifier, first.stale));
+            let missing = MutexGuard::unlocked(&mut state, || tell(&notifier, &first.stale));
             state.under_way.retain(|number| jobs.iter().all(|job| job.number != *number));
             // One that is dropped for the second time has no number.
             if missing && first.number > 0 {
@@ -209,12 +231,12 @@ impl Shared {
             if let Some(job) = state.queue.pop_front() {
                 return Some((with_same(&mut state.queue, job), notifier));
             }
-            match state.again.front().copied() {
-                Some((at, stale)) if at <= now => {
-                    state.again.pop_front();
+            match state.again.front().map(|(at, _)| *at) {
+                Some(at) if at <= now => {
+                    let Some((_, stale)) = state.again.pop_front() else { continue };
                     return Some((vec![Job { number: 0, stale }], notifier));
                 }
-                Some((at, _)) => rest_until = at,
+                Some(at) => rest_until = at,
                 // One thread stays.
                 None if now >= rest_until && state.threads > 1 => return None,
                 None => {}
@@ -228,19 +250,20 @@ impl Shared {
 
 /// The job, and those of the queue that the same call does.
 fn with_same(queue: &mut VecDeque<Job>, job: Job) -> Vec<Job> {
-    let mut jobs = vec![job];
     let (same, others): (Vec<Job>, _) =
         mem::take(queue).into_iter().partition(|other| other.stale == job.stale);
     *queue = others.into();
-    jobs.extend(same);
-    jobs
+    [vec![job], same].concat()
 }
 
 /// Tells the kernel. True: it knows no such inode.
-fn tell(notifier: &Notifier, stale: Stale) -> bool {
+fn tell(notifier: &Notifier, stale: &Stale) -> bool {
     let told = match stale {
         Stale::Inode { ino, attributes_only } => {
-            notifier.drop_inode(ino.0, if attributes_only { -1 } else { 0 }, 0)
+            notifier.drop_inode(ino.0, if *attributes_only { -1 } else { 0 }, 0)
+        }
+        Stale::Pages(inodes) => {
+            inodes.iter().try_for_each(|ino| notifier.drop_inode(ino.0, 0, 0).map(drop)).map(|()| true)
         }
         Stale::Names => notifier.inc_epoch().map(|()| true),
     };

@@ -16,7 +16,7 @@ use forebay_vfs::{KernelCaches, WriteAt, Written};
 
 use crate::{
     convert::{FOREVER, ino},
-    recalls::Moment,
+    moments::Moment,
     volume_fs::{VolumeFs, is_for_writing},
 };
 
@@ -40,7 +40,7 @@ impl VolumeFs {
     fn lease(&self, since: Moment, ino: Ino) -> Duration {
         let Some(recalls) = &self.recalls else { return FOREVER };
         let lifetime = self.vfs.files().lifetime(ino).unwrap_or(FOREVER);
-        if recalls.moment() == since { lifetime } else { Duration::ZERO }
+        if recalls.recalled_since(since, ino) { Duration::ZERO } else { lifetime }
     }
 
     pub(crate) fn attr_lifetime(&self, since: Moment, ino: Ino) -> Duration {
@@ -50,12 +50,13 @@ impl VolumeFs {
     /// Of a directory's names; `child`: what it stands for, `None` for a missing one.
     pub(crate) fn entry_lifetime(&self, since: Moment, parent: u64, child: Option<Ino>) -> Duration {
         let Some(recalls) = &self.recalls else { return self.lifetimes.entry };
-        if !recalls.drops_names() || recalls.moment() != since {
-            return Duration::ZERO;
-        }
         let (files, parent) = (self.vfs.files(), ino(parent));
         let lifetime =
             child.map_or_else(|| files.lifetime(parent), |child| files.name_lifetime(parent, child));
+        // Asked last: a recall from here on finds the name in the kernel.
+        if !recalls.drops_names() || recalls.recalled_since(since, parent) {
+            return Duration::ZERO;
+        }
         self.lifetimes.entry.min(lifetime.unwrap_or(FOREVER))
     }
 

@@ -16,9 +16,10 @@ use crate::{
     callers::{open_args, wanted},
     convert::{self, FOREVER, ino},
     lock_waiter::Waiter,
+    moments::Moment,
     notices::Notices,
     passthrough::{Passthrough, PassthroughStatus, Route, handover::PassthroughHandover, is_beside},
-    recalls::{Moment, Recalls},
+    recalls::Recalls,
     sealed::SealedThrough,
     trouble::Trouble,
 };

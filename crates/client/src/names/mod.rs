@@ -257,14 +257,13 @@ impl Names {
         leases.iter().map(&mut recall).collect()
     }
 
-    /// Begins to give up leases of which too much is known: returns inodes and stamps, to be dealt with like recalls, once each, unless they [stay](Names::stay).
+    /// Begins to give up leases of which too much is known: returns inodes and stamps in the order of the inodes, once each, unless they [stay](Names::stay).
     pub(crate) fn too_much(&self) -> Vec<(Ino, Stamp)> {
         let mut state = self.state.lock();
         let leave = state.cache.too_much();
         let mut given_up = Vec::new();
         for ino in leave {
-            let in_use = state.tenures.contains_key(&ino) || state.wanted.contains_key(&ino);
-            if in_use || state.changes.is_busy(ino) {
+            if state.is_in_use(ino) {
                 state.cache.stay(ino);
                 continue;
             }
@@ -273,7 +272,28 @@ impl Names {
                 None => state.cache.drop_node(ino),
             }
         }
+        given_up.sort_unstable();
         given_up
+    }
+
+    /// Gives up what of these nobody has come to use since [`Names::too_much`] named them, in one step: returned are those that nothing is answered by any more, and whether any may
+    /// be a directory. The others stay, or somebody else sees to them.
+    pub(crate) fn give_up(&self, leases: &[(Ino, Stamp)]) -> (Vec<(Ino, Stamp)>, bool) {
+        let mut state = self.state.lock();
+        let (mut given_up, mut directories) = (Vec::new(), false);
+        for (ino, stamp) in leases.iter().copied() {
+            if !state.is_in_use(ino)
+                && !state.asked.contains_key(&ino)
+                && state.held.as_mut().is_some_and(|held| held.give_up(ino, stamp))
+            {
+                given_up.push((ino, stamp));
+                directories |= state.cache.peek(ino).is_none_or(|node| node.is_directory != Some(false));
+                state.cache.drop_node(ino);
+            } else {
+                state.cache.stay(ino);
+            }
+        }
+        (given_up, directories)
     }
 
     /// These are not given up after all.
@@ -314,10 +334,11 @@ impl Names {
         self.state.lock().cache.peek(ino)?.is_directory
     }
 
-    /// Waits until `done` is set ([`Names::stir`]), or a request under way names the inode.
-    pub(crate) fn wait_unless_asked(&self, ino: Ino, done: &AtomicBool) {
+    /// Waits until `done` is set ([`Names::stir`]), or a request under way names one of the inodes, which are in their order.
+    pub(crate) fn wait_unless_asked(&self, inos: &[Ino], done: &AtomicBool) {
         let mut state = self.state.lock();
-        while !done.load(Ordering::SeqCst) && !state.asked.contains_key(&ino) {
+        let is_asked = |state: &State| state.asked.keys().any(|ino| inos.binary_search(ino).is_ok());
+        while !done.load(Ordering::SeqCst) && !is_asked(&state) {
             self.changed.wait(&mut state);
         }
     }
@@ -335,6 +356,11 @@ impl Names {
 }
 
 impl State {
+    /// Whether a lease is used, or asked for, right now.
+    fn is_in_use(&self, ino: Ino) -> bool {
+        self.tenures.contains_key(&ino) || self.wanted.contains_key(&ino) || self.changes.is_busy(ino)
+    }
+
     /// Whether the answer with a lease is on its way still that is recalled already.
     fn is_overtaken(&self, ino: Ino, stamp: Stamp) -> bool {
         self.wanted.contains_key(&ino) && self.held.as_ref().is_some_and(|held| held.stamp(ino) < Some(stamp))

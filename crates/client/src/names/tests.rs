@@ -206,3 +206,35 @@ fn a_path_is_known_as_far_as_leases_go() {
     names.returned(below);
     assert_eq!(path(DIR), None);
 }
+
+#[test]
+fn what_is_used_by_the_time_it_is_given_up_stays() {
+    let names = names();
+    let ask = |ino: Ino| {
+        let ask = Operation::Inode(ino);
+        let under = names.begin(&ask, READ);
+        names.finish(under, &ask, &told(ino, 1, &[(ino, Lease::Write, 1)]), 1, None);
+    };
+    let [free, written, asked, changed, renewed] = [10, 11, 12, 13, 14].map(Ino);
+    [free, written, asked, changed, renewed].into_iter().for_each(ask);
+    let leases = [free, written, asked, changed, renewed].map(|ino| (ino, stamp(1)));
+    let tenure = names.tenure(written);
+    let asking = names.begin(&Operation::Inode(asked), None);
+    let changing = names.begin(&Operation::SetAttr(changed, Default::default()), None);
+    let again = Operation::Inode(renewed);
+    let under = names.begin(&again, READ);
+    names.finish(under, &again, &told(renewed, 2, &[(renewed, Lease::Write, 2)]), 1, None);
+    assert_eq!(names.give_up(&leases), (vec![(free, stamp(1))], false), "files");
+    assert_eq!((size(&names, free), size(&names, written), size(&names, renewed)), (None, Some(1), Some(2)));
+    assert_eq!(names.returned(free), Some((stamp(1), None)));
+    assert_eq!(names.returned(written), None);
+    drop((tenure, asking, changing));
+    assert_eq!(names.give_up(&leases).0, [written, asked, changed].map(|ino| (ino, stamp(1))));
+    ask(Ino(20));
+    names.recall(Ino(20), Some(Lease::Read), stamp(1));
+    assert!(names.give_up(&[(Ino(20), stamp(1))]).0.is_empty(), "somebody waits for that");
+    let ask = Operation::Inode(DIR);
+    let under = names.begin(&ask, READ);
+    names.finish(under, &ask, &told(DIR, 5, &[(DIR, Lease::Read, 1)]), 1, None);
+    assert_eq!(names.give_up(&[(DIR, stamp(1))]), (vec![(DIR, stamp(1))], true));
+}

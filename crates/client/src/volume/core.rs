@@ -241,7 +241,7 @@ impl Core {
     pub(crate) fn work(self: &Arc<Self>, job: Job) {
         match job {
             Job::Recall { ino, keep, stamp } => self.recalled(ino, keep, stamp),
-            Job::GiveUp(ino, stamp) => self.recalled(ino, None, stamp),
+            Job::GiveUp(leases) => self.given_up(&leases),
             Job::Recalls(leases) => self.recalled_together(&leases),
             Job::Owed(ino) => self.pay(ino),
             Job::Seal => self.seal_closed(),
@@ -283,7 +283,7 @@ impl Core {
         }
         self.desk.names.wait_for_tenures(ino);
         // Each: the one that was told last may be done first.
-        told.into_iter().for_each(|told| self.wait_for_kernel(ino, told));
+        told.into_iter().for_each(|told| self.wait_for_kernel(&[ino], told));
         self.desk.ahead.recalled(ino);
         self.settle_recalled(ino);
         if keep.is_none() {
@@ -297,9 +297,9 @@ impl Core {
         }
     }
 
-    /// Waits until the kernel has dropped what it had of an inode. It may have to wait for a page or a directory that a request has locked, and that request, at
-    /// the owner, for whoever recalls the lease: then the kernel is not waited for.
-    fn wait_for_kernel(&self, ino: Ino, told: Told) {
+    /// Waits until the kernel has dropped what it had of inodes. It may have to wait for a page or a directory that a request has locked, and that request, at
+    /// the owner, for whoever recalls the lease: then the kernel is not waited for. `inos` are in their order.
+    pub(super) fn wait_for_kernel(&self, inos: &[Ino], told: Told) {
         let Some(kernel) = self.kernel.get().map(Arc::clone) else { return };
         let done = Arc::new(AtomicBool::new(false));
         let (names, tell) = (Arc::clone(&self.desk.names), Arc::clone(&done));
@@ -310,7 +310,7 @@ impl Core {
             names.stir();
         });
         match spawned {
-            Ok(_) => self.desk.names.wait_unless_asked(ino, &done),
+            Ok(_) => self.desk.names.wait_unless_asked(inos, &done),
             Err(error) => tracing::error!(%error, "no thread to wait for the kernel"),
         }
     }
@@ -387,17 +387,6 @@ impl Core {
         self.opens.forgotten();
         inos.iter().for_each(|ino| self.bytes.forget(*ino));
         self.jobs.put(Job::Lost(inos));
-    }
-
-    /// Gives up leases of which too much is known. What is still to be told of those that were made or changed ahead keeps their leases.
-    pub(crate) fn give_up(&self) {
-        let leases = self.desk.names.too_much();
-        let (stay, leave): (Vec<_>, Vec<_>) =
-            leases.into_iter().partition(|(ino, _)| self.desk.ahead.has_to_tell(*ino));
-        if !stay.is_empty() {
-            self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
-        }
-        leave.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::GiveUp(ino, stamp)));
     }
 }
 

@@ -26,8 +26,8 @@ use super::core::Core;
 const THREADS: usize = 32;
 /// Of these, the most that may wait at the owner.
 const ASKING: usize = 8;
-/// The most that may give leases up.
-const GIVING_UP: usize = THREADS / 2;
+/// The most that may give leases up, many each.
+const GIVING_UP: usize = 4;
 
 /// Something to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,8 +39,8 @@ pub(crate) enum Job {
     },
     /// Leases to write are to become leases to read, all at once.
     Recalls(Vec<Recall>),
-    /// A lease of which too much is known is to be given back. Nobody waits for that.
-    GiveUp(Ino, Stamp),
+    /// Leases of which too much is known are to be given back, all at once. Nobody waits for that.
+    GiveUp(Vec<(Ino, Stamp)>),
     /// Bytes were taken without a lease, and one is to be had before they are told.
     Owed(Ino),
     /// Files of immutable trees were closed.
@@ -81,8 +81,9 @@ impl Job {
     /// The inodes that only one thread works for at a time.
     fn inos(&self) -> Vec<Ino> {
         match self {
-            Job::Recall { ino, .. } | Job::GiveUp(ino, _) | Job::Release(ino, _) => vec![*ino],
+            Job::Recall { ino, .. } | Job::Release(ino, _) => vec![*ino],
             Job::Recalls(leases) => leases.iter().map(|lease| lease.ino).collect(),
+            Job::GiveUp(leases) => leases.iter().map(|(ino, _)| *ino).collect(),
             _ => Vec::new(),
         }
     }
@@ -90,9 +91,28 @@ impl Job {
     /// Whether a thread works for an inode of it that it has to wait for. Of several at once those go on that need not.
     fn waits_for(&self, busy: &FxHashSet<Ino>) -> bool {
         match self {
-            Job::Recall { ino, .. } | Job::GiveUp(ino, _) | Job::Release(ino, _) => busy.contains(ino),
+            Job::Recall { ino, .. } | Job::Release(ino, _) => busy.contains(ino),
             Job::Recalls(leases) => leases.iter().all(|lease| busy.contains(&lease.ino)),
+            Job::GiveUp(leases) => leases.iter().all(|(ino, _)| busy.contains(ino)),
             _ => false,
+        }
+    }
+
+    /// Of several leases at once, those that a thread works for stay behind: what may be begun, and what is left of it, each recall by itself.
+    fn split(self, busy: &FxHashSet<Ino>) -> (Job, Vec<Job>) {
+        match self {
+            Job::Recalls(leases) => {
+                let (waits, free): (Vec<_>, Vec<_>) =
+                    leases.into_iter().partition(|lease| busy.contains(&lease.ino));
+                (Job::Recalls(free), waits.into_iter().map(Job::from).collect())
+            }
+            Job::GiveUp(leases) => {
+                let (waits, free): (Vec<_>, Vec<_>) =
+                    leases.into_iter().partition(|(ino, _)| busy.contains(ino));
+                let left = (!waits.is_empty()).then_some(Job::GiveUp(waits));
+                (Job::GiveUp(free), left.into_iter().collect())
+            }
+            job => (job, Vec::new()),
         }
     }
 }
@@ -136,12 +156,12 @@ impl Queue {
     fn begin(&mut self) -> Option<Job> {
         let free = |job: &Job| !job.waits_for(&self.busy) && (self.asking < ASKING || !job.asks());
         let job = match self.jobs.iter().position(free) {
-            Some(at) => self.take(at)?,
+            Some(at) => take(&mut self.jobs, at, &self.busy)?,
             None if self.giving_up == GIVING_UP => return None,
             None => {
                 let at = self.spare.iter().position(free)?;
                 self.giving_up += 1;
-                self.spare.remove(at)?
+                take(&mut self.spare, at, &self.busy)?
             }
         };
         self.busy.extend(job.inos());
@@ -157,20 +177,15 @@ impl Queue {
             self.busy.remove(ino);
         }
     }
+}
 
-    /// Takes a job out. Of several leases at once those stay in its place, each by itself, that a thread works for.
-    fn take(&mut self, at: usize) -> Option<Job> {
-        let leases = match self.jobs.remove(at)? {
-            Job::Recalls(leases) => leases,
-            job => return Some(job),
-        };
-        let (busy, free): (Vec<_>, Vec<_>) =
-            leases.into_iter().partition(|lease| self.busy.contains(&lease.ino));
-        for lease in busy.into_iter().rev() {
-            self.jobs.insert(at, lease.into());
-        }
-        Some(Job::Recalls(free))
+/// Takes a job out. What of it a thread works for stays in its place.
+fn take(jobs: &mut VecDeque<Job>, at: usize, busy: &FxHashSet<Ino>) -> Option<Job> {
+    let (job, left) = jobs.remove(at)?.split(busy);
+    for job in left.into_iter().rev() {
+        jobs.insert(at, job);
     }
+    Some(job)
 }
 
 /// Jobs, and threads that come when they are needed.
@@ -267,15 +282,29 @@ mod tests {
         let mut queue = Queue { busy: [Ino(2), Ino(4)].into_iter().collect(), ..Queue::default() };
         assert!(several(&[2, 4]).waits_for(&queue.busy) && !several(&[2, 3]).waits_for(&queue.busy));
         queue.jobs.extend([Job::Seal, several(&[1, 2, 3, 4]), Job::Greeted]);
-        assert_eq!(queue.take(1), Some(several(&[1, 3])));
+        assert_eq!(take(&mut queue.jobs, 1, &queue.busy), Some(several(&[1, 3])));
         let left = [Job::Seal, recall(2).into(), recall(4).into(), Job::Greeted];
         assert_eq!(queue.jobs.make_contiguous(), left);
     }
 
     #[test]
+    fn of_several_leases_to_give_up_those_go_on_that_nobody_works_for() {
+        let give_up =
+            |inos: &[u64]| Job::GiveUp(inos.iter().map(|ino| (Ino(*ino), Stamp::default())).collect());
+        let mut queue = Queue { busy: [Ino(2)].into_iter().collect(), ..Queue::default() };
+        queue.put(give_up(&[1, 2, 3]));
+        assert_eq!(queue.begin(), Some(give_up(&[1, 3])));
+        assert_eq!(queue.begin(), None);
+        queue.end((&[Ino(2)], false, false));
+        assert_eq!(queue.begin(), Some(give_up(&[2])));
+        queue.put(Job::Recall { ino: Ino(3), keep: None, stamp: Stamp::default() });
+        assert_eq!(queue.begin(), None, "it is being given up");
+    }
+
+    #[test]
     fn recalls_go_before_what_nobody_waits_for_and_always_find_threads() {
         let recall = |ino: u64| Job::Recall { ino: Ino(ino), keep: None, stamp: Stamp::default() };
-        let give_up = |ino: u64| Job::GiveUp(Ino(ino), Stamp::default());
+        let give_up = |ino: u64| Job::GiveUp(vec![(Ino(ino), Stamp::default())]);
         let mut queue = Queue::default();
         (0..1000).for_each(|ino| queue.put(give_up(ino)));
         queue.put(recall(2000));

@@ -77,6 +77,11 @@ impl KernelCaches for Rooted {
         self.kernel.drop_inode(self.root.across(ino), attributes_only)
     }
 
+    fn drop_inodes(&self, inodes: &[Ino], names: bool) -> Told {
+        let inodes: Vec<Ino> = inodes.iter().map(|ino| self.root.across(*ino)).collect();
+        self.kernel.drop_inodes(&inodes, names)
+    }
+
     fn drop_entries(&self, dir: Ino) -> Told {
         self.kernel.drop_entries(self.root.across(dir))
     }

@@ -1,8 +1,8 @@
-//! Many leases that are recalled at once, as whoever lists a directory does with those of all files that this client writes.
+//! Many leases that are given back at once: recalled ones, as whoever lists a directory recalls those of all files that this client writes, and those of which too much is known.
 
 use std::{sync::Arc, time::Duration};
 
-use forebay_cluster::Recalled;
+use forebay_cluster::{Recalled, Stamp};
 use forebay_protocol::Recall;
 use forebay_types::Ino;
 
@@ -13,7 +13,53 @@ use crate::link::Patience;
 /// returns nothing.
 const TOGETHER: Duration = Duration::from_secs(10);
 
+/// Leases that are given up together. A recall of one waits for all of them.
+const GIVEN_UP: usize = 256;
+
 impl Core {
+    /// Begins to give up leases of which too much is known. Of what is in use they stay: what is open, what is kept back, and what is still to be told of what was done ahead.
+    pub(crate) fn give_up(&self) {
+        let leases = self.desk.names.too_much();
+        let (stay, leave): (Vec<_>, Vec<_>) = leases.into_iter().partition(|(ino, _)| self.is_needed(*ino));
+        self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
+        leave.chunks(GIVEN_UP).for_each(|leases| self.jobs.put(Job::GiveUp(leases.to_vec())));
+    }
+
+    fn is_needed(&self, ino: Ino) -> bool {
+        self.opens.is_open(ino) || self.bytes.has_kept(ino) || self.desk.ahead.has_to_tell(ino)
+    }
+
+    /// Gives leases back whole that nobody recalls and nobody uses: what [`Core::recalled`] does for one, each step for all of them, and one message. None of the files is open, so a page
+    /// that is not dropped yet is not read before the attributes are asked for, which are dropped when `drop_inodes` returns: that the kernel is not waited for where
+    /// a request names one of them harms none of the others.
+    pub(super) fn given_up(self: &Arc<Self>, leases: &[(Ino, Stamp)]) {
+        let (stay, leave): (Vec<_>, Vec<_>) =
+            leases.iter().copied().partition(|(ino, _)| self.is_needed(*ino));
+        self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
+        let (leave, directories) = self.desk.names.give_up(&leave);
+        if leave.is_empty() {
+            return;
+        }
+        let inos: Vec<Ino> = leave.iter().map(|(ino, _)| *ino).collect();
+        if let Some(kernel) = self.kernel.get() {
+            self.wait_for_kernel(&inos, kernel.drop_inodes(&inos, directories));
+        }
+        self.desk.ahead.all_recalled(&inos);
+        let mut returned = Vec::new();
+        for (ino, stamp) in leave {
+            if self.bytes.has_kept(ino) {
+                // Pages were written back since: it goes on by itself.
+                self.jobs.put(Job::Recall { ino, keep: None, stamp });
+                continue;
+            }
+            self.bytes.forget(ino);
+            if let Some((stamp, kept)) = self.desk.names.returned(ino) {
+                returned.push((ino, stamp, kept, self.opens.tell(ino)));
+            }
+        }
+        self.desk.link.give_back(&returned);
+    }
+
     /// Gives leases to write back and keeps those to read: what [`Core::recalled`] does for one, each step for all of them, and one message. The kernel drops nothing for that:
     /// what it has stays true under a lease to read. What would hold the others up goes by itself: a thread writes under the lease, or what is kept back cannot be stored now.
     pub(super) fn recalled_together(self: &Arc<Self>, leases: &[Recall]) {

@@ -217,29 +217,3 @@ fn an_inode_that_its_remover_has_open_lives_until_it_is_closed() {
     one.volume.link(nameless, Ino::ROOT, b"named").unwrap();
     assert_eq!(world.client("two").read(nameless), b"x");
 }
-
-#[test]
-fn leases_of_which_too_much_is_known_are_given_up_once_each() {
-    let world = World::new();
-    let small = Settings { names: 1000, ..Settings::of("v", "one") };
-    let (one, other) = (world.client_with(small), world.client("other"));
-    let directory = one.volume.make(Ino::ROOT, b"directory", &directory()).unwrap().ino;
-    let name = |at: usize| format!("file-{at}").into_bytes();
-    let made: Vec<Ino> =
-        (0..4000).map(|at| one.volume.make(directory, &name(at), &file()).unwrap().ino).collect();
-    // What is still to be told keeps its lease; what is known is looked at as more comes.
-    let more = std::cell::Cell::new(4000);
-    until("fewer leases", || {
-        more.set(more.get() + 1);
-        one.volume.make(directory, &name(more.get()), &file()).unwrap();
-        world.owner().unwrap().status().leases < 2500
-    });
-    let messages = one.wire.returns.load(SeqCst);
-    assert!(messages <= more.get() as u64 + 100, "{messages} messages for {} files", more.get());
-    // None is left for which somebody would wait, and who has given it up sees what others do. They name files by their numbers: the owner has to know them.
-    one.volume.sync_all().unwrap();
-    for (at, ino) in made.iter().enumerate().step_by(97) {
-        other.write(*ino, 0, &[7; 10]);
-        assert_eq!(one.size(*ino), 10, "{at}");
-    }
-}

@@ -6,6 +6,7 @@ mod ahead;
 mod bursts;
 mod coherence;
 mod faults;
+mod given_up;
 mod listing;
 mod locking;
 mod modes;

@@ -34,6 +34,24 @@ fn a_lease_counts_until_the_session_ends() {
 }
 
 #[test]
+fn what_is_given_up_is_returned_like_what_is_recalled_unless_somebody_came_first() {
+    let mut leases = none();
+    assert!(!leases.give_up(INO, stamp(1)), "there is none");
+    leases.granted(grant(INO, Lease::Write, 1));
+    leases.granted(grant(INO, Lease::Write, 2));
+    assert!(!leases.give_up(INO, stamp(1)), "it was granted anew since");
+    assert!(leases.give_up(INO, stamp(2)));
+    assert!(!leases.has(INO, Lease::Read, seconds(1)) && !leases.give_up(INO, stamp(2)));
+    assert_eq!(leases.recall(INO, None, stamp(2)), Recalled::UnderWay);
+    assert!(!leases.granted(grant(INO, Lease::Write, 2)), "it was on its way");
+    assert_eq!(leases.returned(INO), Some((stamp(2), None)));
+    leases.granted(grant(INO, Lease::Write, 3));
+    leases.recall(INO, Some(Lease::Read), stamp(3));
+    assert!(!leases.give_up(INO, stamp(3)), "somebody waits for it to be returned");
+    assert_eq!(leases.returned(INO), Some((stamp(3), Some(Lease::Read))));
+}
+
+#[test]
 fn what_was_made_here_is_held_until_the_owner_says_otherwise() {
     let mut leases = none();
     assert_eq!(leases.made(INO), Grant { ino: INO, lease: Lease::Write, stamp: stamp(0) });

@@ -94,6 +94,61 @@ fn a_recall_that_waits_for_a_page_holds_up_no_other() {
     );
 }
 
+/// As where a client gives up what it knows too much of.
+#[test]
+fn of_many_at_once_attributes_and_names_are_dropped_at_once_and_pages_when_they_can_be_had() {
+    let mounted = Mounted::new();
+    let inos = ["slow", "other"].map(|name| mounted.files.put(ROOT, name, name.as_bytes()));
+    let missing = mounted.at("missing");
+    let file = File::open(mounted.at("other")).unwrap();
+    let read = || {
+        let mut text = [0; 5];
+        file.read_exact_at(&mut text, 0).unwrap();
+        text
+    };
+    assert_eq!(&read(), b"other");
+    mounted.costs_nothing(&["lookup", "getattr"], || {
+        assert!(file.metadata().unwrap().len() == 5 && !missing.exists());
+    });
+    mounted.files.reading.close();
+    let path = mounted.at("slow");
+    let reader = thread::spawn(move || std::fs::read(path).unwrap());
+    wait_until("it is being read", || mounted.files.reading.standing() == 1);
+    mounted.files.put(ROOT, "other", b"OTHERS");
+    mounted.files.put(ROOT, "missing", b"");
+    let told = mounted.caches.drop_inodes(&inos, true);
+    assert!(file.metadata().unwrap().len() == 6 && missing.exists());
+    mounted.files.put(ROOT, "slow", b"fast");
+    mounted.files.reading.open();
+    mounted.wait(told);
+    reader.join().unwrap();
+    assert_eq!(&read(), b"OTHER");
+    assert_eq!(std::fs::read(mounted.at("slow")).unwrap(), b"fast");
+    // Without names, these stay.
+    mounted.costs_nothing(&["lookup"], || assert!(missing.exists()));
+    mounted.files.take(ROOT, "missing");
+    mounted.wait(mounted.caches.drop_inodes(&inos, false));
+    assert!(missing.exists());
+}
+
+#[test]
+fn a_recall_makes_no_answer_old_that_is_about_another_inode() {
+    let mounted = Mounted::new();
+    let ino = mounted.files.put(ROOT, "file", b"text");
+    let other = mounted.files.put(ROOT, "other", b"");
+    assert_ne!(ino, other);
+    let file = mounted.at("file");
+    mounted.files.finding.close();
+    let looked = file.clone();
+    let looking = thread::spawn(move || std::fs::metadata(looked).unwrap().len());
+    wait_until("it is looked at", || mounted.files.finding.standing() == 1);
+    mounted.recall(other);
+    mounted.files.finding.open();
+    assert_eq!(looking.join().unwrap(), 4);
+    mounted.files.put(ROOT, "file", b"longer");
+    assert_eq!(file.metadata().unwrap().len(), 4, "it is kept until it is recalled itself");
+}
+
 /// The lease is there again by the time that the answer is made, but it is another one.
 #[test]
 fn an_answer_from_before_a_recall_carries_no_lifetime() {

@@ -14,10 +14,15 @@ pub struct Told(pub u64);
 /// returned. An answer that is under way to the kernel meanwhile carries no lifetime, whatever it had before.
 ///
 /// The calls that drop only note what is to be done, and threads that serve no requests do it: they may have to wait for a page or
-/// a directory that a request has locked, which in turn may wait for another machine. So no request is to wait for [`KernelCaches::wait`].
+/// a directory that a request has locked, which in turn may wait for another machine. So no request is to wait for [`KernelCaches::wait`], nor to call
+/// [`KernelCaches::drop_inodes`].
 pub trait KernelCaches: Debug + Send + Sync {
     /// Drops what the kernel has of an inode: its attributes, and its pages too unless `attributes_only`.
     fn drop_inode(&self, ino: Ino, attributes_only: bool) -> Told;
+
+    /// Drops what the kernel has of many inodes: their attributes, and the entries of directories among them where there are any (`names`), before this returns; their pages as
+    /// [`KernelCaches::drop_inode`] does.
+    fn drop_inodes(&self, inodes: &[Ino], names: bool) -> Told;
 
     /// Drops a directory's entries, missing ones too.
     fn drop_entries(&self, dir: Ino) -> Told;
