@@ -318,9 +318,8 @@ impl Taken {
     fn begins(&self) -> bool {
         let mut state = self.file.state.lock();
         let first = state.flying.front().is_some_and(|first| Arc::ptr_eq(first, &self.layer));
-        let begins = first && !state.telling;
-        state.telling |= begins;
-        begins
+        state.telling |= first;
+        first
     }
 }
 

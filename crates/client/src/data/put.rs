@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_format::{footer::TAIL_LEN, row::ObjectRef};
-use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience};
+use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore};
 use forebay_protocol::Failure;
 
 use crate::ClientError;
@@ -17,13 +17,13 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// How long the store is asked to take something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tries {
-    /// Three times its patience.
+    /// Three times its patience, each some ten seconds.
     All,
-    /// Once its shortest patience, some ten seconds: there may be another place by then.
+    /// Once that: there may be another place by then.
     Few,
 }
 
-/// Puts a new object.
+/// Puts a new object. The store is one of the shortest patience.
 ///
 /// # Errors
 /// [`ObjectError`]; the object may be there or not, where the error is a transient one.
@@ -35,7 +35,7 @@ pub(super) fn put(
 ) -> Result<(), ObjectError> {
     match tries {
         Tries::All => repeated(store, object, bytes),
-        Tries::Few => store.patient(Patience::Quick).put_new(&object.key(), bytes.clone()).map(drop),
+        Tries::Few => store.put_new(&object.key(), bytes.clone()).map(drop),
     }
 }
 

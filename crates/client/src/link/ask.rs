@@ -98,7 +98,7 @@ impl Link {
                 Err(error)
             }
             asked => {
-                then(asked.map(|response| (response, asking.request.operation)));
+                then(asking.end(&self.shared, asked));
                 Ok(())
             }
         }
@@ -217,11 +217,32 @@ impl Asking {
         Failed::Again
     }
 
+    /// It is over, or nobody will ever know: what came of it, and what was asked.
+    fn end(
+        mut self,
+        shared: &Shared,
+        asked: Result<Response, ClientError>,
+    ) -> Result<(Response, Operation), ClientError> {
+        if asked.is_err() {
+            self.free_unsent(shared);
+        }
+        asked.map(|response| (response, self.request.operation))
+    }
+
+    /// What cannot have arrived needs its slot no longer.
+    fn free_unsent(&mut self, shared: &Shared) {
+        if !self.sent
+            && let Some(slot) = self.request.slot.take()
+        {
+            shared.free_slot(self.number, slot);
+        }
+    }
+
     /// The caller waits no longer.
     fn give_up<K: Send + 'static>(mut self, shared: &Arc<Shared>, why: &ClientError, keep: K) {
-        let Some(slot) = self.request.slot else { return };
-        if !self.sent {
-            return shared.free_slot(self.number, slot);
+        self.free_unsent(shared);
+        if self.request.slot.is_none() {
+            return;
         }
         if matches!(why, ClientError::SessionEnded | ClientError::Closed) {
             return;
@@ -246,7 +267,7 @@ impl Asking {
         let finish = move || {
             let Some((mut asking, then)) = rest.lock().take() else { return };
             let asked = asking.run(&shared, &Patience::FOREVER);
-            then(asked.map(|response| (response, asking.request.operation)));
+            then(asking.end(&shared, asked));
         };
         let finisher = std::thread::Builder::new().name("forebay-finish".to_owned());
         if let Err(error) = finisher.spawn(finish.clone()) {

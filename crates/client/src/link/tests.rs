@@ -368,6 +368,22 @@ fn what_is_to_be_known_is_asked_to_its_end_when_its_caller_gives_up() {
 }
 
 #[test]
+fn what_is_refused_unsent_leaves_its_slot_to_others() {
+    let refused = || Fate::Refused(Refusal::NoVolume("v".to_owned()));
+    let wait = Some(Duration::from_secs(10));
+    let bed = bed(wait, (0..2 * forebay_cluster::SLOTS).map(|_| refused()).collect());
+    let patience = Patience::new(wait, None);
+    for _ in 0..forebay_cluster::SLOTS {
+        assert_eq!(bed.ask(change()), Err(ClientError::NoVolume("v".to_owned())));
+        let then = |asked: Result<(Response, Operation), ClientError>| {
+            assert_eq!(asked.map(drop), Err(ClientError::NoVolume("v".to_owned())));
+        };
+        bed.link.ask_to_end(change(), None, 1, &patience, then).unwrap();
+    }
+    assert_eq!(bed.ask(change()), Ok(Answer::Done));
+}
+
+#[test]
 fn what_others_wait_for_has_a_slot_though_all_others_wait() {
     let waiting = usize::from(forebay_cluster::SLOTS) - slots::RESERVED;
     let bed = bed(None, (0..waiting).map(|_| Fate::Held).collect());

@@ -115,8 +115,17 @@ impl Asks for Desk {
         wish: Option<Lease>,
     ) -> Result<Response, ClientError> {
         // What is kept back is not given up because the owner is away for long: its session decides.
-        let Told { answer, grants, .. } =
-            self.ask_for(operation, wish, None, Some(session), &Patience::FOREVER)?;
+        self.ask_within(session, operation, wish, &Patience::FOREVER)
+    }
+
+    fn ask_within(
+        &self,
+        session: u64,
+        operation: Operation,
+        wish: Option<Lease>,
+        patience: &Patience<'_>,
+    ) -> Result<Response, ClientError> {
+        let Told { answer, grants, .. } = self.ask_for(operation, wish, None, Some(session), patience)?;
         Ok(Response { answer, grants })
     }
 }

@@ -1,10 +1,16 @@
 //! Volumes with a limit: a write that finds no room is told so, and what was taken in is committed whatever others write.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use forebay_client::Settings;
 use forebay_meta::{LogError, MetaError};
 use forebay_types::Ino;
 use forebay_vfs::{By, Files, VfsError, Write, WriteAt};
 
-use super::world::{Client, World, until};
+use super::world::{Client, NEVER, World, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -118,4 +124,29 @@ fn who_is_refused_leaves_what_room_there_is_to_others() {
     finds_no_room(write(&one, ours, 0));
     other.write(theirs, 0, &[5; 400 << 10]);
     other.volume.sync_file(theirs).unwrap();
+}
+
+#[test]
+fn who_waits_for_room_waits_no_longer_than_he_is_patient() {
+    let world = World::new();
+    world.owner().unwrap().set_limit(Some(200 * MIB));
+    let timeout = Some(Duration::from_millis(300));
+    let one = world.client_with(Settings { timeout, ..Settings::of("v", "one") });
+    let ino = one.make("file");
+    write(&one, ino, 0).unwrap();
+    world.kill();
+    let refused = thread::scope(|scope| {
+        let writing = scope.spawn(|| (1..60).map(|at| write(&one, ino, at)).find(Result::is_err));
+        let began = Instant::now();
+        while !writing.is_finished() && began.elapsed() < NEVER {
+            thread::sleep(Duration::from_millis(2));
+        }
+        let ended = writing.is_finished();
+        world.start();
+        let refused = writing.join().unwrap();
+        assert!(ended, "it waited for an owner");
+        refused
+    });
+    let refused = format!("{:?}", refused.unwrap().unwrap_err());
+    assert!(refused.contains("TimedOut"), "{refused}");
 }
