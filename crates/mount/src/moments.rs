@@ -1,14 +1,14 @@
 //! What was recalled while an answer was being made.
 //!
 //! A recall is known by its inode's number, and by no more than the last digits of that: so an answer may be taken for an old one because another inode was
-//! recalled, once in [`SLOTS`] recalls, and never the other way round.
+//! recalled, of [`SLOTS`] one, and never the other way round. A client that gives up much recalls tens of thousands of inodes a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_types::Ino;
 
 /// Recalls of so many inodes are told apart.
-const SLOTS: usize = 4096;
+const SLOTS: usize = 1 << 16;
 
 /// A time between recalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -173,7 +173,7 @@ impl KernelCaches for Recalls {
     fn drop_inodes(&self, inodes: &[Ino], names: bool) -> Told {
         self.0.moments.recall(inodes);
         let Some(notifier) = self.0.state.lock().notifier.clone() else { return Told::default() };
-        if names {
+        if names && self.drops_names() {
             tell(&notifier, &Stale::Names);
         }
         let attributes = inodes.iter().map(|ino| Stale::Inode { ino: *ino, attributes_only: true });
@@ -181,12 +181,18 @@ impl KernelCaches for Recalls {
         if !missing.is_empty() {
             let again = Instant::now() + AGAIN;
             self.0.state.lock().again.extend(missing.into_iter().map(|stale| (again, stale)));
+            // One beside who drops the pages, which may take long.
+            self.0.wanted.notify_one();
         }
         self.drop_soon(Stale::Pages(inodes.into()))
     }
 
     fn drop_entries(&self, dir: Ino) -> Told {
         self.0.moments.recall(&[dir]);
+        if !self.drops_names() {
+            // None has a lifetime.
+            return Told::default();
+        }
         self.drop_soon(Stale::Names)
     }
 
@@ -262,8 +268,9 @@ fn tell(notifier: &Notifier, stale: &Stale) -> bool {
         Stale::Inode { ino, attributes_only } => {
             notifier.drop_inode(ino.0, if *attributes_only { -1 } else { 0 }, 0)
         }
+        // Those that are not known were told of as missing with their attributes.
         Stale::Pages(inodes) => {
-            inodes.iter().try_for_each(|ino| notifier.drop_inode(ino.0, 0, 0).map(drop)).map(|()| true)
+            inodes.iter().fold(Ok(true), |told, ino| told.and(notifier.drop_inode(ino.0, 0, 0).map(|_| true)))
         }
         Stale::Names => notifier.inc_epoch().map(|()| true),
     };

@@ -14,6 +14,8 @@ use crate::{ClientError, link::Patience};
 const SPARE: u64 = 64 << 20;
 /// When nothing was written for so long and nothing is kept back, others may have it.
 const IDLE: Duration = Duration::from_secs(10);
+/// How long who found no room waits for the owner to take back what was set aside.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// How far there is room.
 #[derive(Debug, Default)]
@@ -107,7 +109,7 @@ impl Shared {
         let made = self.make_room_within(bytes, &patience);
         if made.is_err() {
             // What there is of it is no use here, and others may do with it.
-            if let Err(error) = self.ask_for_room(0, 0, &patience) {
+            if let Err(error) = self.ask_for_room(0, 0, &Patience::new(Some(GIVE_BACK_WITHIN), None)) {
                 tracing::debug!(%error, "room that was set aside could not be given back");
             }
             self.work.notify_one();

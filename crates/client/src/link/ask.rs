@@ -133,6 +133,8 @@ impl Asking {
             if !self.prepare(shared, &at, patience)? {
                 continue;
             }
+            // Sent with no time left it would end with the connection, which others use.
+            patience.check()?;
             let sent = shared.ticks.now();
             let goes_on = || patience.go_on().is_ok();
             let goes_on: Option<&dyn Fn() -> bool> = patience.may_end().then_some(&goes_on);

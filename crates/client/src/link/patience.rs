@@ -53,7 +53,7 @@ impl<'a> Patience<'a> {
     }
 
     /// Whether it is over, but for what takes long to look at.
-    fn check(&self) -> Result<(), ClientError> {
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
         if self.stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
             return Err(ClientError::Interrupted);
         }

@@ -367,6 +367,14 @@ fn what_is_to_be_known_is_asked_to_its_end_when_its_caller_gives_up() {
     assert_eq!(bed.slots(), [Some((0, 1)); 2], "the same request");
 }
 
+/// It would end with the connection, which others use.
+#[test]
+fn what_has_no_time_left_is_not_sent() {
+    let bed = bed(Some(Duration::ZERO), Vec::new());
+    assert_eq!(bed.ask(change()), Err(ClientError::TimedOut(Duration::ZERO)));
+    assert!(bed.fake.said.lock().asked.is_empty());
+}
+
 #[test]
 fn what_is_refused_unsent_leaves_its_slot_to_others() {
     let refused = || Fate::Refused(Refusal::NoVolume("v".to_owned()));

@@ -334,12 +334,17 @@ impl Names {
         self.state.lock().cache.peek(ino)?.is_directory
     }
 
-    /// Waits until `done` is set ([`Names::stir`]), or a request under way names one of the inodes, which are in their order.
-    pub(crate) fn wait_unless_asked(&self, inos: &[Ino], done: &AtomicBool) {
+    /// Waits until `done` is set ([`Names::stir`]), or a request under way names one of the inodes, which are in their order; and so long at most, if it is said.
+    pub(crate) fn wait_unless_asked(&self, inos: &[Ino], done: &AtomicBool, most: Option<Duration>) {
+        let until = most.map(|most| Instant::now() + most);
         let mut state = self.state.lock();
         let is_asked = |state: &State| state.asked.keys().any(|ino| inos.binary_search(ino).is_ok());
         while !done.load(Ordering::SeqCst) && !is_asked(&state) {
-            self.changed.wait(&mut state);
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => return,
+                Some(_) => {}
+            }
         }
     }
 

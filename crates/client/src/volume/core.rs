@@ -283,7 +283,7 @@ impl Core {
         }
         self.desk.names.wait_for_tenures(ino);
         // Each: the one that was told last may be done first.
-        told.into_iter().for_each(|told| self.wait_for_kernel(&[ino], told));
+        told.into_iter().for_each(|told| self.wait_for_kernel(&[ino], told, None));
         self.desk.ahead.recalled(ino);
         self.settle_recalled(ino);
         if keep.is_none() {
@@ -298,8 +298,8 @@ impl Core {
     }
 
     /// Waits until the kernel has dropped what it had of inodes. It may have to wait for a page or a directory that a request has locked, and that request, at
-    /// the owner, for whoever recalls the lease: then the kernel is not waited for. `inos` are in their order.
-    pub(super) fn wait_for_kernel(&self, inos: &[Ino], told: Told) {
+    /// the owner, for whoever recalls the lease: then the kernel is not waited for, nor longer than `most`. `inos` are in their order.
+    pub(super) fn wait_for_kernel(&self, inos: &[Ino], told: Told, most: Option<Duration>) {
         let Some(kernel) = self.kernel.get().map(Arc::clone) else { return };
         let done = Arc::new(AtomicBool::new(false));
         let (names, tell) = (Arc::clone(&self.desk.names), Arc::clone(&done));
@@ -310,7 +310,7 @@ impl Core {
             names.stir();
         });
         match spawned {
-            Ok(_) => self.desk.names.wait_unless_asked(inos, &done),
+            Ok(_) => self.desk.names.wait_unless_asked(inos, &done, most),
             Err(error) => tracing::error!(%error, "no thread to wait for the kernel"),
         }
     }

@@ -15,6 +15,8 @@ const TOGETHER: Duration = Duration::from_secs(10);
 
 /// Leases that are given up together. A recall of one waits for all of them.
 const GIVEN_UP: usize = 256;
+/// How long the kernel is waited for until it has dropped their pages: nothing depends on it, and it may be reading one from a store that is slow.
+const PAGES_DROPPED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Core {
     /// Begins to give up leases of which too much is known. Of what is in use they stay: what is open, what is kept back, and what is still to be told of what was done ahead.
@@ -29,20 +31,25 @@ impl Core {
         self.opens.is_open(ino) || self.bytes.has_kept(ino) || self.desk.ahead.has_to_tell(ino)
     }
 
-    /// Gives leases back whole that nobody recalls and nobody uses: what [`Core::recalled`] does for one, each step for all of them, and one message. None of the files is open, so a page
-    /// that is not dropped yet is not read before the attributes are asked for, which are dropped when `drop_inodes` returns: that the kernel is not waited for where
+    /// Gives leases back whole that nobody recalls and nobody uses: what [`Core::recalled`] does for one, each step for all of them, and one message. None of the files was open when its lease
+    /// stopped to count, so a page that is not dropped yet is not read before the attributes are asked for, which are dropped when `drop_inodes` returns: that the kernel is not waited for where
     /// a request names one of them harms none of the others.
     pub(super) fn given_up(self: &Arc<Self>, leases: &[(Ino, Stamp)]) {
         let (stay, leave): (Vec<_>, Vec<_>) =
             leases.iter().copied().partition(|(ino, _)| self.is_needed(*ino));
         self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
         let (leave, directories) = self.desk.names.give_up(&leave);
+        // Who opened one of them just now may have mapped it: its pages are waited for.
+        let (opened, leave): (Vec<_>, Vec<_>) =
+            leave.into_iter().partition(|(ino, _)| self.opens.is_open(*ino));
+        opened.into_iter().for_each(|(ino, stamp)| self.jobs.put(Job::Recall { ino, keep: None, stamp }));
         if leave.is_empty() {
             return;
         }
         let inos: Vec<Ino> = leave.iter().map(|(ino, _)| *ino).collect();
         if let Some(kernel) = self.kernel.get() {
-            self.wait_for_kernel(&inos, kernel.drop_inodes(&inos, directories));
+            let told = kernel.drop_inodes(&inos, directories);
+            self.wait_for_kernel(&inos, told, Some(PAGES_DROPPED_WITHIN));
         }
         self.desk.ahead.all_recalled(&inos);
         let mut returned = Vec::new();
