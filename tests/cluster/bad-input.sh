@@ -79,6 +79,7 @@ for token in garbage wrong second.token; do
   no_mount shared --token "$SCRATCH/$token" "${TLS[@]}"
   says "token" "'shared'"
 done
+grep -qE "127.0.0.1:[0-9]+: a request is refused: .*token" "$SCRATCH/meta-a.log" || fail "the server's log does not say that a token was wrong"
 no_mount shared --token "$SCRATCH/missing" "${TLS[@]}"
 says "cannot read the token" "missing"
 no_mount shared "${TLS[@]}"
@@ -126,6 +127,9 @@ says "no common version" "7 to 9"
 kill "$OLD"
 timeout 120 python3 "$TESTS/cluster/frames.py" "$SCRATCH/socket" || fail "a frame did what it should not"
 ask volume list >/dev/null
+for code in malformed unsupported; do
+  grep -q "a request is refused: $code" "$SCRATCH/meta-a.log" || fail "the server's log does not say that a request was $code"
+done
 
 # Who is set up wrongly comes again and again: a line at once, then one a minute that says how often; also when the server ends.
 python3 - "$PORT" <<'PYTHON'

@@ -206,7 +206,10 @@ impl VolumeOwner {
                     drop(core);
                     return reply(Err(Refusal::Invalid(late.to_string())));
                 }
-                Err(SessionError::Ended | SessionError::OutOfOrder { .. }) => {
+                Err(ended @ (SessionError::Ended | SessionError::OutOfOrder { .. })) => {
+                    if let SessionError::OutOfOrder { .. } = ended {
+                        tracing::warn!(session = ?request.session, "a session is ended: {ended}");
+                    }
                     core.end_session(request.session, self.at, now);
                     return self
                         .answer(core, HeldBack { batch: 0, reply, response: Err(Refusal::SessionEnded) });

@@ -40,4 +40,8 @@ impl<H: Handler> Handler for Gate<H> {
             handler.closed(peer);
         }
     }
+
+    fn is_breach(&self, refusal: &Refusal) -> bool {
+        self.0.get().is_some_and(|handler| handler.is_breach(refusal))
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 use crate::{
     connection::{Agreed, Outgoing, Reply, Request},
     tls::Identity,
-    wire::Refusal,
+    wire::{Code, Refusal},
 };
 
 use super::channel::{Call, Channel};
@@ -29,6 +29,11 @@ pub trait Handler: Send + Sync + 'static {
 
     /// It is gone: after its last request. Futures of its requests are dropped.
     fn closed(&self, _peer: &Arc<Peer>) {}
+
+    /// Whether a peer that was refused so asked for what no peer should: a server writes a line of it to its log.
+    fn is_breach(&self, refusal: &Refusal) -> bool {
+        [Code::UNSUPPORTED, Code::MALFORMED, Code::DENIED].contains(&refusal.code)
+    }
 }
 
 /// The other side of a connection.

@@ -345,6 +345,14 @@ impl Watch for Registration {
         tracing::debug!(release = peer.agreed.release, "{peer} is connected");
         self.shared.open.lock().handshakes.remove(&self.id);
     }
+
+    fn refused(&mut self, channel: &Channel, refusal: &Refusal) {
+        if self.shared.handler.is_breach(refusal) {
+            // A text may quote what the peer has sent.
+            let reason = format!("a request is refused: {}", refusal.to_string().escape_debug());
+            complain(&self.shared, &channel.socket.peer(), &channel.socket.machine(), &reason);
+        }
+    }
 }
 
 impl Drop for Registration {

@@ -35,6 +35,8 @@ pub(super) trait Watch: Send {
     fn ready(&mut self, _peer: &Arc<Peer>) {}
     /// The peer takes no more requests.
     fn going_away(&mut self, _refusal: Refusal) {}
+    /// A request of the peer was refused.
+    fn refused(&mut self, _channel: &Channel, _refusal: &Refusal) {}
 }
 
 /// The gate as something that the reactor knows.
@@ -200,7 +202,10 @@ impl<W: Watch + Unpin> Task<W> {
         for (id, outcome) in self.answers.drain(..) {
             match outcome {
                 Ok(reply) => inner.link.core.reply(id, reply, now),
-                Err(refusal) => inner.link.core.refuse(id, &refusal, now),
+                Err(refusal) => {
+                    self.watch.refused(&self.channel, &refusal);
+                    inner.link.core.refuse(id, &refusal, now)
+                }
             };
         }
         channel.step(&mut inner, Reading::No);

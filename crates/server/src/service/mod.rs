@@ -170,4 +170,14 @@ impl Handler for Serving {
     fn closed(&self, peer: &Arc<Peer>) {
         self.0.unbind(peer);
     }
+
+    fn is_breach(&self, refusal: &WireRefusal) -> bool {
+        match refusal.code {
+            Code::UNSUPPORTED | Code::MALFORMED | Code::DENIED => true,
+            Code(Kind::REFUSED) => {
+                matches!(Refusal::decode(&refusal.detail), Ok(Refusal::Denied(_) | Refusal::WrongSlot))
+            }
+            _ => false,
+        }
+    }
 }
