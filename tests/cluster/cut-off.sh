@@ -7,9 +7,11 @@
 # hold NAME: a process that has a lock and a file with bytes that nobody synced, on the first mount, until $SCRATCH/NAME.go is there; then it says in
 # $SCRATCH/NAME.locked what it may do with what it has locked, before and after it gives the lock up, syncs, and says what came of that in $SCRATCH/NAME.said. The shell itself has nothing open there: what it starts would close it, and wait for the mount.
 hold() {
-  python3 - "$SCRATCH/one/$1-locked" "$SCRATCH/one/$1-kept" "$SCRATCH/$1" >"$SCRATCH/$1.log" 2>&1 <<'PYTHON' &
+  python3 - "$SCRATCH/one/$1-locked" "$SCRATCH/one/$1-record" "$SCRATCH/one/$1-kept" "$SCRATCH/$1" >"$SCRATCH/$1.log" 2>&1 <<'PYTHON' &
 import fcntl, os, sys, time
-locked, kept, name = sys.argv[1:]
+locked, record, kept, name = sys.argv[1:]
+record = os.open(record, os.O_CREAT | os.O_RDWR)
+fcntl.lockf(record, fcntl.LOCK_EX)
 lock = os.open(locked, os.O_CREAT | os.O_RDWR)
 os.write(lock, b"mine")
 os.fsync(lock)
@@ -43,12 +45,46 @@ PYTHON
 }
 HOLDERS=()
 
+# released NAME: both locks of a holder, of the file and of its record, can be had on the second mount.
+released() {
+  timeout 60 flock -x "$SCRATCH/two/$1-locked" true || fail "the lock of $1, whose client is gone, was not released"
+  timeout 60 python3 -c 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "r+"), fcntl.LOCK_EX)' "$SCRATCH/two/$1-record" ||
+    fail "the record lock of $1, whose client is gone, was not released"
+}
+
+# knows: a process that has asked the first mount for a file's attributes and for a name that is not there, and asks again by what it has open once $SCRATCH/knows.go is there.
+knows() {
+  python3 - "$SCRATCH/one" "$SCRATCH/knows" <<'PYTHON' &
+import os, sys, time
+mount, name = sys.argv[1:]
+file, top = os.open(f"{mount}/attributes", os.O_RDONLY), os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
+def asked():
+    try:
+        os.stat("missing", dir_fd=top)
+        return f"{os.fstat(file).st_size} there"
+    except FileNotFoundError:
+        return f"{os.fstat(file).st_size} missing"
+# Twice: the second answer is the kernel's.
+assert [asked(), asked()] == ["7 missing"] * 2
+open(name + ".holds", "w").close()
+while not os.path.exists(name + ".go"):
+    time.sleep(0.05)
+with open(name + ".new", "w") as out:
+    out.write(asked())
+os.rename(name + ".new", name + ".said")
+PYTHON
+  HOLDERS+=($!)
+  wait_for 60 "who knows" test -e "$SCRATCH/knows.holds"
+}
+
 start_cluster
 mount_shared one
 mount_shared two
 echo before >"$SCRATCH/one/file"
 sync "$SCRATCH/one/file"
 [ "$(cat "$SCRATCH/one/file")" = before ]
+echo before >"$SCRATCH/two/attributes"
+knows
 hold first
 daemon=$(daemon_of "$SCRATCH/one")
 
@@ -57,6 +93,9 @@ kill -STOP "$daemon"
 echo after >"$SCRATCH/two/file"
 [ "$(cat "$SCRATCH/two/file")" = after ]
 mv "$SCRATCH/two/file" "$SCRATCH/two/moved"
+echo "and after" >>"$SCRATCH/two/attributes"
+touch "$SCRATCH/two/missing" "$SCRATCH/knows.go"
+released first
 timeout 60 flock -x "$SCRATCH/two/first-locked" sh -c "echo theirs >'$SCRATCH/two/first-locked'" || fail "the lock of a client that is not heard of was not released"
 # What the stopped client's kernel still answers from memory is nothing that has changed since: it asks its daemon, which does not answer.
 cat "$SCRATCH/one/file" >"$SCRATCH/stale" 2>/dev/null &
@@ -65,6 +104,8 @@ sleep 3
 answered=yes
 ! kill -0 "$reader" 2>/dev/null || answered=no
 kill -CONT "$daemon"
+wait_for 60 "an answer of the client that was stopped" test -e "$SCRATCH/knows.said"
+[ "$(cat "$SCRATCH/knows.said")" = "17 there" ] || fail "a stopped client's kernel answers what is old: $(cat "$SCRATCH/knows.said")"
 ! wait "$reader" || [ "$(cat "$SCRATCH/stale")" != before ] || fail "a stopped client serves what is old (before it went on: $answered)"
 caught_up() { [ "$(cat "$SCRATCH/one/moved")" = after ] && [ ! -e "$SCRATCH/one/file" ]; }
 wait_for 60 "the client that was stopped to go on" caught_up
@@ -87,7 +128,7 @@ echo synced >"$SCRATCH/one/synced"
 sync "$SCRATCH/one/synced"
 hold second
 kill -KILL "$(daemon_of "$SCRATCH/one")"
-timeout 60 flock -x "$SCRATCH/two/second-locked" true || fail "the lock of a killed client was not released"
+released second
 [ "$(cat "$SCRATCH/two/synced")" = synced ]
 touch "$SCRATCH/second.go"
 wait "${HOLDERS[@]}" || true

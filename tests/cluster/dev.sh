@@ -7,6 +7,8 @@ mkdir "$TMPDIR"
 
 # play [OPTION...], and stop: the whole in the background, and its end by Ctrl-C. A background job of a script has SIGINT ignored unless it is asked for.
 play() {
+  # What the last one said is not taken for what this one says.
+  : >"$SCRATCH/out"
   python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
     "$FOREBAY" dev cluster "$@" </dev/null >"$SCRATCH/out" 2>"$SCRATCH/err" &
   PLAYS=$!
