@@ -270,7 +270,11 @@ fn tell(notifier: &Notifier, stale: &Stale) -> bool {
         }
         // Those that are not known were told of as missing with their attributes.
         Stale::Pages(inodes) => {
-            inodes.iter().fold(Ok(true), |told, ino| told.and(notifier.drop_inode(ino.0, 0, 0).map(|_| true)))
+            let mut told = Ok(true);
+            for ino in inodes.iter() {
+                told = told.and(notifier.drop_inode(ino.0, 0, 0).map(|_| true));
+            }
+            told
         }
         Stale::Names => notifier.inc_epoch().map(|()| true),
     };
