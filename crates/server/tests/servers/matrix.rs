@@ -76,18 +76,21 @@ enum Token {
     Part,
     PartReadOnly,
     Squashed,
+    /// What the mount is not to execute is nothing to the server: it hands all on.
+    NoExec,
     Expired,
     Revoked,
     OfAnother,
 }
 
-const TOKENS: [Token; 9] = [
+const TOKENS: [Token; 10] = [
     Token::None,
     Token::Whole,
     Token::ReadOnly,
     Token::Part,
     Token::PartReadOnly,
     Token::Squashed,
+    Token::NoExec,
     Token::Expired,
     Token::Revoked,
     Token::OfAnother,
@@ -301,6 +304,7 @@ fn secret(asks: &Asks, token: Token, expires: i64) -> Option<String> {
         Token::Part => part,
         Token::PartReadOnly => TokenInfo { read_only: true, ..part },
         Token::Squashed => TokenInfo { root_squash: true, ..whole("v") },
+        Token::NoExec => TokenInfo { no_exec: true, ..whole("v") },
         Token::Expired => TokenInfo { expires: Some(Timespec { secs: expires, nanos: 0 }), ..whole("v") },
         Token::OfAnother => whole("w"),
     };
