@@ -9,18 +9,6 @@ unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 trap '[ $? -eq 0 ] || { show_work; show_logs; }' EXIT
 PKI=$SCRATCH/pki
 
-make_database() {
-  "$FOREBAY" pki init "$PKI" >/dev/null
-  "$FOREBAY" pki issue "$PKI" db --server --ip 127.0.0.1 >/dev/null
-  chmod 755 "$PKI"
-  mkdir "$SCRATCH/pg"
-  cp "$PKI/db.pem" "$SCRATCH/pg/server.pem"
-  cp "$PKI/db.key" "$SCRATCH/pg/server.key"
-  make_postgres 127.0.0.1 "$(free_port)" 127.0.0.1/32
-  start_postgres
-  psql_on postgres "CREATE DATABASE forebay"
-}
-
 # migrate ENGINE [OPTION...], and moved_to ENGINE: all that it says is in $SCRATCH/moved and, of how it goes, in $SCRATCH/moving.
 migrate() { timeout 180 "$FOREBAY" volume migrate "$VOLUME_NAME" --to "$1" --meta "$(addresses)" "${@:2}" </dev/null >"$SCRATCH/moved" 2>"$SCRATCH/moving"; }
 moved_to() {

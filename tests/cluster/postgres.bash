@@ -36,3 +36,17 @@ stop_postgres() { as_postgres "$PG_BIN/pg_ctl" -D "$SCRATCH/pg/data" -m "$1" -w 
 
 # psql_on DATABASE STATEMENT
 psql_on() { as_postgres "$PG_BIN/psql" -h "$SCRATCH/pg" -p "$PG_PORT" -U forebay -d "$1" -XAtq -v ON_ERROR_STOP=1 -c "$2"; }
+
+# make_database: a server on this machine's loopback and a database in it, with an authority of its own in $SCRATCH/pki.
+make_database() {
+  local pki=$SCRATCH/pki
+  "$FOREBAY" pki init "$pki" >/dev/null
+  "$FOREBAY" pki issue "$pki" db --server --ip 127.0.0.1 >/dev/null
+  chmod 755 "$pki"
+  mkdir "$SCRATCH/pg"
+  cp "$pki/db.pem" "$SCRATCH/pg/server.pem"
+  cp "$pki/db.key" "$SCRATCH/pg/server.key"
+  make_postgres 127.0.0.1 "$(free_port)" 127.0.0.1/32
+  start_postgres
+  psql_on postgres "CREATE DATABASE forebay"
+}

@@ -11,15 +11,7 @@ readonly ROUNDS=${ROUNDS:-7} KIND=${1:-postgres}
 engine_of() {
   case $1 in
     postgres)
-      "$FOREBAY" pki init "$SCRATCH/pki" >/dev/null
-      "$FOREBAY" pki issue "$SCRATCH/pki" db --server --ip 127.0.0.1 >/dev/null
-      chmod 755 "$SCRATCH/pki"
-      mkdir "$SCRATCH/pg"
-      cp "$SCRATCH/pki/db.pem" "$SCRATCH/pg/server.pem"
-      cp "$SCRATCH/pki/db.key" "$SCRATCH/pg/server.key"
-      make_postgres 127.0.0.1 "$(free_port)" 127.0.0.1/32
-      start_postgres
-      psql_on postgres "CREATE DATABASE forebay"
+      make_database
       ENGINE="postgres://forebay:$PG_PASSWORD@127.0.0.1:$PG_PORT/forebay?sslmode=verify-full&sslrootcert=$SCRATCH/pki/ca.pem"
       ;;
     slate)

@@ -282,10 +282,7 @@ impl Names {
         let mut state = self.state.lock();
         let (mut given_up, mut directories) = (Vec::new(), false);
         for (ino, stamp) in leases.iter().copied() {
-            if !state.is_in_use(ino)
-                && !state.asked.contains_key(&ino)
-                && state.held.as_mut().is_some_and(|held| held.give_up(ino, stamp))
-            {
+            if !state.is_in_use(ino) && state.held.as_mut().is_some_and(|held| held.give_up(ino, stamp)) {
                 given_up.push((ino, stamp));
                 directories |= state.cache.peek(ino).is_none_or(|node| node.is_directory != Some(false));
                 state.cache.drop_node(ino);
@@ -363,7 +360,7 @@ impl Names {
 impl State {
     /// Whether a lease is used, or asked for, right now.
     fn is_in_use(&self, ino: Ino) -> bool {
-        self.tenures.contains_key(&ino) || self.wanted.contains_key(&ino) || self.changes.is_busy(ino)
+        self.tenures.contains_key(&ino) || self.asked.contains_key(&ino) || self.changes.is_busy(ino)
     }
 
     /// Whether the answer with a lease is on its way still that is recalled already.

@@ -19,14 +19,13 @@ const GIVEN_UP: usize = 256;
 const PAGES_DROPPED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Core {
-    /// Begins to give up leases of which too much is known. Of what is in use they stay: what is open, what is kept back, and what is still to be told of what was done ahead.
+    /// Begins to give up leases of which too much is known.
     pub(crate) fn give_up(&self) {
         let leases = self.desk.names.too_much();
-        let (stay, leave): (Vec<_>, Vec<_>) = leases.into_iter().partition(|(ino, _)| self.is_needed(*ino));
-        self.desk.names.stay(stay.into_iter().map(|(ino, _)| ino));
-        leave.chunks(GIVEN_UP).for_each(|leases| self.jobs.put(Job::GiveUp(leases.to_vec())));
+        leases.chunks(GIVEN_UP).for_each(|leases| self.jobs.put(Job::GiveUp(leases.to_vec())));
     }
 
+    /// Whether the lease stays: what is open, what is kept back, and what is still to be told of what was done ahead is in use.
     fn is_needed(&self, ino: Ino) -> bool {
         self.opens.is_open(ino) || self.bytes.has_kept(ino) || self.desk.ahead.has_to_tell(ino)
     }

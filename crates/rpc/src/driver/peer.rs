@@ -7,7 +7,7 @@ use std::{
 use crate::{
     connection::{Agreed, Outgoing, Reply, Request},
     tls::Identity,
-    wire::{Code, Refusal},
+    wire::Refusal,
 };
 
 use super::channel::{Call, Channel};
@@ -32,7 +32,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Whether a peer that was refused so asked for what no peer should: a server writes a line of it to its log.
     fn is_breach(&self, refusal: &Refusal) -> bool {
-        [Code::UNSUPPORTED, Code::MALFORMED, Code::DENIED].contains(&refusal.code)
+        refusal.code.is_breach()
     }
 }
 

@@ -55,6 +55,12 @@ impl Code {
     /// The handler failed unexpectedly.
     pub const FAILED: Code = Code(0x4003);
 
+    /// Whether a request that is refused so is one that no peer should make.
+    #[must_use]
+    pub fn is_breach(self) -> bool {
+        [Code::UNSUPPORTED, Code::MALFORMED, Code::DENIED].contains(&self)
+    }
+
     const NAMES: [(Code, &'static str); 13] = [
         (Code::UNSUPPORTED, "unsupported"),
         (Code::MALFORMED, "malformed"),

@@ -172,12 +172,9 @@ impl Handler for Serving {
     }
 
     fn is_breach(&self, refusal: &WireRefusal) -> bool {
-        match refusal.code {
-            Code::UNSUPPORTED | Code::MALFORMED | Code::DENIED => true,
-            Code(Kind::REFUSED) => {
-                matches!(Refusal::decode(&refusal.detail), Ok(Refusal::Denied(_) | Refusal::WrongSlot))
-            }
-            _ => false,
-        }
+        let ours = || Refusal::decode(&refusal.detail);
+        let is_refused = refusal.code == Code(Kind::REFUSED);
+        refusal.code.is_breach()
+            || is_refused && matches!(ours(), Ok(Refusal::Denied(_) | Refusal::WrongSlot))
     }
 }
