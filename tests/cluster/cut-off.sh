@@ -59,11 +59,13 @@ import os, sys, time
 mount, name = sys.argv[1:]
 file, top = os.open(f"{mount}/attributes", os.O_RDONLY), os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
 def asked():
+    # First: what has to ask the daemon would hold up the other until that goes on.
+    size = os.fstat(file).st_size
     try:
         os.stat("missing", dir_fd=top)
-        return f"{os.fstat(file).st_size} there"
+        return f"{size} there"
     except FileNotFoundError:
-        return f"{os.fstat(file).st_size} missing"
+        return f"{size} missing"
 # Twice: the second answer is the kernel's.
 assert [asked(), asked()] == ["7 missing"] * 2
 open(name + ".holds", "w").close()
@@ -84,8 +86,9 @@ echo before >"$SCRATCH/one/file"
 sync "$SCRATCH/one/file"
 [ "$(cat "$SCRATCH/one/file")" = before ]
 echo before >"$SCRATCH/two/attributes"
-knows
 hold first
+# Last: what is made in the directory has the kernel ask for its attributes again.
+knows
 daemon=$(daemon_of "$SCRATCH/one")
 
 kill -STOP "$daemon"
