@@ -2,7 +2,7 @@
 //!
 //! Guarantees: of all servers that use one engine, at most one at a time answers from its memory, and no batch of a deposed one is committed.
 //! Relies on: the engine commits a batch only if the fence is, byte for byte, what the batch expects, and puts the next fence in the same
-//! commit; clocks of any two servers differ in rate by less than a tenth.
+//! commit; clocks of any two servers differ in rate by less than a tenth. Where one server at a time has the place of all databases, no beat of another one is committed there any more.
 //!
 //! Order that must hold: what the owner tells others was looked up before [`Ownership::may_look_up`] turned false.
 
@@ -56,9 +56,18 @@ enum State {
         fence: Fence,
         /// What is being committed, and when that began.
         batch: Option<(Claim, Moment)>,
-        /// When the last committed batch began.
-        renewed: Moment,
+        /// When what renewed it last began; `None` before anything did.
+        renewed: Option<Moment>,
     },
+}
+
+/// By what an owner knows that nobody else has taken over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Renewal {
+    /// Each batch of its own that was committed.
+    Batches,
+    /// Each beat of its server that was committed to a place that one server at a time has; no beat of another one that began later than at this moment was.
+    Beats { alone_since: Moment },
 }
 
 /// A server's view of who owns one volume.
@@ -67,6 +76,7 @@ pub struct Ownership {
     server: ServerId,
     address: String,
     terms: Terms,
+    renewal: Renewal,
     state: State,
 }
 
@@ -74,7 +84,14 @@ impl Ownership {
     /// The view of a server that has just started, and that clients reach at `address`.
     #[must_use]
     pub fn new(server: ServerId, address: String, terms: Terms) -> Ownership {
-        Ownership { server, address, terms, state: State::StandsBy { seen: None } }
+        Ownership { server, address, terms, renewal: Renewal::Batches, state: State::StandsBy { seen: None } }
+    }
+
+    /// The same for a server over a place that one server at a time has. Of all volumes there its owner is renewed by the server's beats ([`Ownership::renew`]) and by nothing else,
+    /// so whoever has the place now need not see that each stands still. No beat of another server that began after `alone_since` was committed, or will be.
+    #[must_use]
+    pub fn alone(self, alone_since: Moment) -> Ownership {
+        Ownership { renewal: Renewal::Beats { alone_since }, ..self }
     }
 
     /// What this server is.
@@ -107,6 +124,10 @@ impl Ownership {
         // A fence of its own is left from a claim whose answer was lost: nobody answers by that.
         let nobodys = |fence: &Fence| fence.server.is_none_or(|server| server == self.server);
         let free = found.as_ref().is_none_or(nobodys);
+        let since = match self.renewal {
+            Renewal::Batches => since,
+            Renewal::Beats { alone_since } => alone_since,
+        };
         if !free && now.since(since) < self.terms.take_after {
             return None;
         }
@@ -115,9 +136,20 @@ impl Ownership {
         Some(Claim { expect: found, fence })
     }
 
-    /// Says that the batch with this claim, which was handed to the engine at `begun`, was committed: this server owns the volume.
+    /// Says that the batch with this claim, which was handed to the engine at `begun`, was committed: this server owns the volume. By its server's beats it is renewed first when one is told.
     pub fn claimed(&mut self, claim: Claim, begun: Moment) {
-        self.state = State::Owns { fence: claim.fence, batch: None, renewed: begun };
+        let renewed = match self.renewal {
+            Renewal::Batches => Some(begun),
+            Renewal::Beats { .. } => None,
+        };
+        self.state = State::Owns { fence: claim.fence, batch: None, renewed };
+    }
+
+    /// Says that a beat of this server, which began at `begun`, was committed to the place that it has alone.
+    pub fn renew(&mut self, begun: Moment) {
+        if let (State::Owns { renewed, .. }, Renewal::Beats { .. }) = (&mut self.state, self.renewal) {
+            *renewed = (*renewed).max(Some(begun));
+        }
     }
 
     /// The fences of the owner's next batch, which is handed to the engine not before `now`. There is one at a time: until
@@ -138,7 +170,9 @@ impl Ownership {
             && let Some((claim, begun)) = batch.take()
         {
             *fence = claim.fence;
-            *renewed = begun;
+            if self.renewal == Renewal::Batches {
+                *renewed = Some(begun);
+            }
         }
     }
 
@@ -159,26 +193,36 @@ impl Ownership {
     pub fn may_look_up(&self, now: Moment) -> bool {
         match &self.state {
             State::StandsBy { .. } => false,
-            State::Owns { renewed, .. } => now.since(*renewed) < self.terms.serve_for,
+            State::Owns { renewed, .. } => {
+                renewed.is_some_and(|renewed| now.since(renewed) < self.terms.serve_for)
+            }
         }
     }
 
-    /// When [`Ownership::may_look_up`] turns false, unless a batch is committed before; `None` for others than the owner.
+    /// When [`Ownership::may_look_up`] turns false, unless it is renewed before; `None` for others than the owner, and before it was renewed at all.
     #[must_use]
     pub fn serves_until(&self) -> Option<Moment> {
         match &self.state {
             State::StandsBy { .. } => None,
-            State::Owns { renewed, .. } => Some(*renewed + self.terms.serve_for),
+            State::Owns { renewed, .. } => renewed.map(|renewed| renewed + self.terms.serve_for),
         }
     }
 
-    /// When the owner commits a batch although it has nothing to commit; `None` while one is under way, and for others.
+    /// When the owner commits a batch although it has nothing to commit; `None` while one is under way, where its server's beats renew it, and for others.
     #[must_use]
     pub fn beat_at(&self) -> Option<Moment> {
-        match &self.state {
-            State::Owns { batch: None, renewed, .. } => Some(*renewed + self.terms.beat_every),
+        match (&self.state, self.renewal) {
+            (State::Owns { batch: None, renewed, .. }, Renewal::Batches) => {
+                renewed.map(|renewed| renewed + self.terms.beat_every)
+            }
             _ => None,
         }
+    }
+
+    /// Whether its server's beats renew it, and batches do not.
+    #[must_use]
+    pub fn is_renewed_by_beats(&self) -> bool {
+        self.renewal != Renewal::Batches
     }
 
     /// The fences of an owner's last batch, after which others need not wait. It looks nothing up from now on.
@@ -318,6 +362,39 @@ mod tests {
         assert!(row.commit(&last));
         let b = owner(&mut row, B, at(1));
         assert_eq!(b.standing(), Standing::Owns(Epoch(2)));
+    }
+
+    #[test]
+    fn one_server_after_the_other_is_renewed_by_its_beats_alone() {
+        let mut row = Row::default();
+        let mut a = server(A).alone(at(0));
+        let claim = a.saw(None, at(10)).unwrap();
+        assert!(row.commit(&claim));
+        a.claimed(claim, at(10));
+        assert!(!a.may_look_up(at(10)), "no beat was told");
+        a.renew(at(0));
+        assert!(a.may_look_up(at(1_999)));
+        // Batches of the volume go on; beats do not.
+        for millis in (500..4_000).step_by(500) {
+            assert_eq!(a.beat_at(), None);
+            let batch = a.begin(at(millis)).unwrap();
+            assert!(row.commit(&batch));
+            a.committed();
+        }
+        assert!(!a.may_look_up(at(2_000)));
+        a.renew(at(2_500));
+        a.renew(at(1_500));
+        assert!(a.may_look_up(at(4_499)), "one that is told late changes nothing");
+        // Its last beat was not later than 2.5 s; that its fence moved meanwhile is no sign of one.
+        let mut b = server(B).alone(at(2_500));
+        let late = a.begin(at(5_000)).unwrap();
+        assert!(row.commit(&late));
+        assert!(b.saw(row.0.clone(), at(5_499)).is_none());
+        let taken = b.saw(row.0.clone(), at(5_500)).unwrap();
+        assert!(row.commit(&taken));
+        a.committed();
+        let deposed = a.begin(at(5_600)).unwrap();
+        assert!(!row.commit(&deposed));
     }
 
     #[test]

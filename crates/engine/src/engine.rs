@@ -1,4 +1,4 @@
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use crate::EngineError;
 
@@ -85,6 +85,12 @@ pub trait Engine: Send + Sync + Debug {
 
     /// How many may write at a time.
     fn writers(&self) -> Writers;
+
+    /// For how long, at least, no other process has committed anything: nothing that another one handed over later than that was, or will be, committed. `None` where others may commit
+    /// at any time. An engine with one writer says so, as that one is this process.
+    fn alone_for(&self) -> Option<Duration> {
+        None
+    }
 
     /// Bytes that it takes on disk; 0 where that cannot be told.
     fn size_on_disk(&self) -> u64;

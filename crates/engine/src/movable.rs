@@ -149,6 +149,10 @@ impl Engine for MovableEngine {
         self.present().writers()
     }
 
+    fn alone_for(&self) -> Option<Duration> {
+        self.present().alone_for()
+    }
+
     fn size_on_disk(&self) -> u64 {
         self.present().size_on_disk()
     }

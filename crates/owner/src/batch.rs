@@ -106,14 +106,18 @@ pub(crate) struct HeldBack {
 }
 
 impl Core {
-    /// Whether something is to be committed, or waits for the next batch.
-    pub(crate) fn has_work(&self) -> bool {
-        self.dirty || !self.rows.is_empty() || !self.late.is_empty()
+    /// Whether something is to be committed, or waits for the next batch: where batches do not renew the ownership, in vain before it is renewed.
+    pub(crate) fn has_work(&self, now: Moment) -> bool {
+        let late = || {
+            !self.late.is_empty()
+                && (!self.ownership.is_renewed_by_beats() || self.ownership.may_look_up(now))
+        };
+        self.dirty || !self.rows.is_empty() || late()
     }
 
     /// Whether the committing thread has anything to do: the ownership may have to be renewed, and who stops commits what is left.
     pub(crate) fn wants_batch(&self, now: Moment) -> bool {
-        self.stops || self.has_work() || self.ownership.beat_at().is_some_and(|at| at <= now)
+        self.stops || self.has_work(now) || self.ownership.beat_at().is_some_and(|at| at <= now)
     }
 
     /// Puts a row into the batch that collects, and returns its number.

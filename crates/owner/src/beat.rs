@@ -1,4 +1,4 @@
-//! Keeping a volume while it is opened: others take one whose fence stands still, and reading all rows may take longer than they wait.
+//! Keeping a volume while it is opened: others take one whose fence stands still, and reading all rows may take longer than they wait. Where the server's own beats keep it, nothing is put.
 
 use std::{
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -57,7 +57,8 @@ fn beat(
             }
             (false, _) => {}
         }
-        if !unknown && ownership.beat_at().is_some_and(|at| at > ticks.now()) {
+        // Between two rounds none is under way that is not unknown.
+        if !unknown && ownership.beat_at().is_none_or(|at| at > ticks.now()) {
             continue;
         }
         let claim = ownership.begin(ticks.now())?;

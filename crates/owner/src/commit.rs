@@ -95,7 +95,7 @@ impl VolumeOwner {
     fn commit_here(&self) {
         let has_work = || {
             let core = self.core.lock();
-            !core.over && !core.stops && core.has_work()
+            !core.over && !core.stops && core.has_work(self.ticks.now())
         };
         let Some(committing) = self.committing.try_lock() else {
             if has_work() {
@@ -117,7 +117,7 @@ impl VolumeOwner {
         }
         drop(committing);
         let core = self.core.lock();
-        if core.over || core.has_work() {
+        if core.over || core.has_work(self.ticks.now()) {
             self.work.notify_one();
         }
     }

@@ -99,6 +99,20 @@ impl VolumeOwner {
         }
     }
 
+    /// Says that a beat of this server, which began at `begun`, was committed to the place that it has alone ([`Ownership::alone`]).
+    ///
+    /// [`Ownership::alone`]: forebay_cluster::Ownership::alone
+    pub fn renewed(&self, begun: Moment) {
+        let mut core = self.core.lock();
+        core.note_deafness(self.ticks.now());
+        core.ownership.renew(begun);
+        let waits = !core.late.is_empty();
+        drop(core);
+        if waits {
+            self.work.notify_one();
+        }
+    }
+
     /// Begins a session of a client that calls itself `client`, with these rights. The reply says the owner's term in no grant: [`VolumeOwner::epoch`] does;
     /// its answer is [`Answer::Done`]. A session that lives already is begun again as it is, with the rights that it has.
     pub fn begin_session(&self, session: SessionId, client: &str, rights: Rights, reply: Reply) {

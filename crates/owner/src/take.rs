@@ -36,19 +36,17 @@ pub trait StandsBy {
     }
 }
 
-/// Waits until the volume in `engine` is free or its owner is not heard of, and takes it. `None` once it is to stand by no more, or where nobody may own these
+/// Waits until the volume in `engine` is free or its owner is not heard of, as `ownership` tells, and takes it. `None` once it is to stand by no more, or where nobody may own these
 /// rows: they are on their way to another engine, or there.
 ///
 /// # Errors
 /// [`EngineError`] where the engine fails for good; while it is unreachable, it is asked again.
 pub fn stand_by(
     engine: &Arc<dyn Engine>,
-    (server, address): (ServerId, &str),
-    terms: Terms,
+    mut ownership: Ownership,
     ticks: &dyn Ticks,
     by: &mut dyn StandsBy,
 ) -> Result<Option<Taken>, MetaError> {
-    let mut ownership = Ownership::new(server, address.to_owned(), terms);
     while !by.stopped() {
         match read_fence(engine.as_ref()) {
             Ok(Found::Closed(_)) => return Ok(None),
@@ -79,13 +77,14 @@ pub fn stand_by(
 /// As there.
 pub fn take(
     engine: &Arc<dyn Engine>,
-    server: (ServerId, &str),
+    (server, address): (ServerId, &str),
     terms: Terms,
     ticks: &dyn Ticks,
     pause: impl FnMut(Duration),
     stopped: &dyn Fn() -> bool,
 ) -> Result<Option<Taken>, MetaError> {
-    stand_by(engine, server, terms, ticks, &mut Plain(pause, stopped))
+    let ownership = Ownership::new(server, address.to_owned(), terms);
+    stand_by(engine, ownership, ticks, &mut Plain(pause, stopped))
 }
 
 struct Plain<'a, P>(P, &'a dyn Fn() -> bool);

@@ -6,8 +6,8 @@ use std::{
     time::Instant,
 };
 
-use forebay_cluster::{ServerId, Terms};
-use forebay_engine::EngineHost;
+use forebay_cluster::{Moment, ServerId, Terms};
+use forebay_engine::{Engine, EngineHost};
 use forebay_owner::Ticks;
 use forebay_types::VolumeId;
 use parking_lot::{Mutex, RwLock};
@@ -42,10 +42,37 @@ pub(crate) struct Cluster {
     /// Names of certificates that may administer; empty: all.
     pub(crate) admins: Vec<String>,
     pub(crate) address: String,
+    /// Its beats, where one server at a time has the place.
+    pub(crate) tenure: Option<Tenure>,
     /// When it began to serve.
     pub(crate) began: Instant,
     /// Told of the steps of moves.
     pub(crate) watch: Mutex<Option<MigrationWatch>>,
+}
+
+/// That this server alone has the place of the registry. Its beats there renew the ownership of every volume (`Ownership::alone`).
+pub(crate) struct Tenure {
+    /// No other server's beat that began later was committed.
+    pub(crate) alone_since: Moment,
+    /// When the last beat began that was committed.
+    renewed: Mutex<Option<Moment>>,
+}
+
+impl Tenure {
+    /// What the registry's engine says at this moment; `None` where servers share the place.
+    pub(crate) fn of(engine: &dyn Engine, ticks: &dyn Ticks) -> Option<Tenure> {
+        // Read first: time that passes in between is not counted.
+        let now = ticks.now();
+        let alone_for = engine.alone_for()?;
+        Some(Tenure { alone_since: now - alone_for, renewed: Mutex::default() })
+    }
+
+    /// Renews the owner at this server, if there is one. Called after each beat for all, and for each volume once it has its owner.
+    pub(crate) fn renew(&self, hosted: &Hosted) {
+        if let (Some(owner), Some(began)) = (hosted.owner(), *self.renewed.lock()) {
+            owner.renewed(began);
+        }
+    }
 }
 
 impl Cluster {
@@ -72,7 +99,10 @@ impl Cluster {
     pub(crate) fn beat(self: &Arc<Self>, beat: u64) -> Result<(), ServerError> {
         let release = env!("CARGO_PKG_VERSION").to_owned();
         let row = MemberRow { address: self.address.clone(), beat, release };
-        self.registry.put_member(self.server, Some(&row))?;
+        let began = self.ticks.now();
+        if self.registry.put_member(self.server, Some(&row))? {
+            self.renewed(began);
+        }
         self.look()?;
         let forgotten = self.members.lock().forgotten();
         for server in forgotten {
@@ -81,6 +111,15 @@ impl Cluster {
         self.registry.refresh()?;
         self.follow()?;
         Ok(self.groups.look(self)?)
+    }
+
+    /// A beat that began then is committed: owners at this server are, where nothing else renews them.
+    fn renewed(&self, began: Moment) {
+        let Some(tenure) = &self.tenure else { return };
+        *tenure.renewed.lock() = Some(began);
+        for hosted in self.hosted.read().values() {
+            tenure.renew(hosted);
+        }
     }
 
     /// Reads who is there.

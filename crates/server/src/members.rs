@@ -37,16 +37,18 @@ struct Known {
 pub struct Members {
     own: ServerId,
     address: String,
+    /// Whether there can be no other, whatever rows are left.
+    alone: bool,
     known: BTreeMap<ServerId, Known>,
     /// When the last look began that told anything.
     looked: Moment,
 }
 
 impl Members {
-    /// The view of a server that has just started.
+    /// The view of a server that has just started. `alone`: one server at a time has the place, so all rows but its own are of servers that have ended.
     #[must_use]
-    pub fn new(own: ServerId, address: String) -> Members {
-        Members { own, address, known: BTreeMap::new(), looked: Moment::default() }
+    pub fn new(own: ServerId, address: String, alone: bool) -> Members {
+        Members { own, address, alone, known: BTreeMap::new(), looked: Moment::default() }
     }
 
     /// Takes in the rows of all members, as a read found them that began and ended at these times.
@@ -145,7 +147,7 @@ impl Members {
     }
 
     fn lives(&self, known: &Known) -> bool {
-        self.looked.since(known.moved) < LIVES_FOR
+        !self.alone && self.looked.since(known.moved) < LIVES_FOR
     }
 }
 
@@ -179,7 +181,7 @@ mod tests {
     }
 
     fn members() -> Members {
-        Members::new(OWN, "own:1".to_owned())
+        Members::new(OWN, "own:1".to_owned(), false)
     }
 
     /// A volume that should be with the other server, or with this one.
@@ -194,6 +196,18 @@ mod tests {
             assert!(members.takes(VolumeId([byte; 16]), at(0), at(0)));
             assert_eq!(members.gives_up_for(VolumeId([byte; 16]), at(100)), None);
         }
+    }
+
+    #[test]
+    fn where_one_server_at_a_time_has_the_place_no_other_lives() {
+        let mut members = Members::new(OWN, "own:1".to_owned(), true);
+        let former = (ServerId([3; 16]), row("own:1", 9));
+        members.saw([both(1), vec![former.clone()]].concat(), at_once(0));
+        assert_eq!(members.living(), [(OWN, "own:1")]);
+        assert!(!members.may_have_twin(), "a former process at the same address");
+        assert!((0..=255).all(|byte| members.takes(VolumeId([byte; 16]), at(0), at(0))));
+        members.saw([both(1), vec![former]].concat(), at_once(60));
+        assert_eq!(members.forgotten(), [OTHER, ServerId([3; 16])]);
     }
 
     #[test]
@@ -269,7 +283,7 @@ mod tests {
     fn one_server_more_moves_only_what_goes_to_it() {
         let ids = |count: u8| (1..=count).map(|id| (ServerId([id; 16]), row(&format!("host{id}:1"), 1)));
         let with = |count: u8| {
-            let mut members = Members::new(OWN, "host1:1".to_owned());
+            let mut members = Members::new(OWN, "host1:1".to_owned(), false);
             members.saw(ids(count).collect(), at_once(0));
             members
         };

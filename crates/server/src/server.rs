@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Runtime;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, Tenure},
     counts::Counts,
     error::ServerError,
     groups::Groups,
@@ -116,6 +116,7 @@ impl MetaServer {
         check(options)?;
         let host = options.engine.open()?;
         let Some(engine) = wait_for_registry(host.as_ref(), stopped)? else { return Ok(None) };
+        let tenure = Tenure::of(engine.as_ref(), options.ticks.0.as_ref());
         let registry = Registry::open(engine, host.place())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("fb-net")
@@ -137,7 +138,8 @@ impl MetaServer {
             host,
             registry,
             server,
-            members: Mutex::new(Members::new(server, address.clone())),
+            members: Mutex::new(Members::new(server, address.clone(), tenure.is_some())),
+            tenure,
             hosted: RwLock::new(BTreeMap::new()),
             groups: Groups::new(options.group_terms),
             terms: options.terms,

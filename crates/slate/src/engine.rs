@@ -3,14 +3,17 @@
 //! Reads go to a snapshot that is durable whole: SlateDB shows a batch before it is, and a crash would take back what was read. After each
 //! commit the next snapshot takes its place; nobody waits for it.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use forebay_engine::{Batch, Engine, EngineError, KEY_MAX, Outcome, RowPage, Writers};
 use parking_lot::{Mutex, RwLock};
 use slatedb::{CloseReason, Db, DbSnapshot, DbStatus};
 use tokio::sync::watch;
 
-use crate::{bucket::Bucket, explain, place::Place, reading};
+use crate::{bucket::Bucket, explain, place::Place, quiet::Still, reading};
 
 pub(crate) struct SlateEngine {
     pub(crate) place: Arc<Place>,
@@ -28,6 +31,8 @@ pub(crate) struct SlateEngine {
     pub(crate) flushing: Arc<tokio::sync::Mutex<u32>>,
     /// The newest one that is durable.
     visible: RwLock<Arc<DbSnapshot>>,
+    /// No other process has committed anything that it handed over later.
+    alone_since: Instant,
 }
 
 impl std::fmt::Debug for SlateEngine {
@@ -54,7 +59,16 @@ impl SlateEngine {
             turn: Mutex::default(),
             flushing: Arc::default(),
             visible: RwLock::new(visible),
+            alone_since: Instant::now(),
         })
+    }
+
+    /// The same, opened after its log was seen to stand still.
+    pub(crate) fn after(mut self, still: &Still<Instant>) -> Result<SlateEngine, EngineError> {
+        if let Some(since) = still.alone_since(&self.place, &self.path)? {
+            self.alone_since = since;
+        }
+        Ok(self)
     }
 
     /// Why it can be used no more.
@@ -174,6 +188,10 @@ impl Engine for SlateEngine {
 
     fn writers(&self) -> Writers {
         Writers::One
+    }
+
+    fn alone_for(&self) -> Option<Duration> {
+        Some(self.alone_since.elapsed())
     }
 
     /// Of tables; what is only in the log is not counted.

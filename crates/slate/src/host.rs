@@ -109,10 +109,10 @@ impl EngineHost for SlateHost {
     }
 
     fn registry(&self) -> Result<Arc<dyn Engine>, EngineError> {
-        if !quiet::is_quiet(&self.0, REGISTRY)? {
+        let Some(still) = quiet::stands_still(&self.0, REGISTRY)? else {
             return Err(EngineError::Locked { place: self.place() });
-        }
-        self.engine(REGISTRY)
+        };
+        Ok(Arc::new(SlateEngine::open(&self.0, REGISTRY)?.after(&still)?))
     }
 
     fn list(&self) -> Result<Vec<DatabaseName>, EngineError> {

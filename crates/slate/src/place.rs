@@ -44,7 +44,7 @@ pub struct Waits {
 
 impl Default for Waits {
     fn default() -> Waits {
-        Waits { commit: Duration::from_mins(1), read: Duration::from_secs(30), quiet: Duration::from_secs(4) }
+        Waits { commit: Duration::from_mins(1), read: Duration::from_secs(30), quiet: Duration::from_secs(3) }
     }
 }
 

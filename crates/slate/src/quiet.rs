@@ -1,7 +1,8 @@
 //! Whether another process lives that has a database open.
 //!
 //! A server writes to its registry every second. So a log that does not grow for some seconds is nobody's, or that of a server that cannot commit.
-//! This is a matter of manners: who opens a database shuts out the former one in any case.
+//! This is a matter of manners: who opens a database shuts out the former one in any case. But from what was seen here the next one knows for how long the former one has not committed
+//! anything ([`Still`]).
 //!
 //! How long a log has stood still is counted from the end of the look that found its last object to the beginning of the one that found no other: what grew while a slow store
 //! was answering was not seen, and says that somebody lives.
@@ -37,6 +38,27 @@ struct Log<'a> {
     began: Instant,
 }
 
+/// A log that stands still: nothing came after its last object, if it has one, between this moment and the last look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Still<T> {
+    last: Option<String>,
+    since: T,
+}
+
+impl Still<Instant> {
+    /// Since when nobody else has put anything, asked by the process that has opened the database since and still has it. Opening puts one object, behind which no other writer puts any: so
+    /// it is the only new one, unless somebody else was still there.
+    pub(crate) fn alone_since(&self, place: &Place, path: &str) -> Result<Option<Instant>, EngineError> {
+        let page = place.store.list(&wal(path), self.last.as_deref());
+        let page = page.map_err(|error| place.explain(&error))?;
+        Ok((page.entries.len() == 1 && page.next.is_none()).then_some(self.since))
+    }
+}
+
+fn wal(path: &str) -> String {
+    format!("{path}/wal")
+}
+
 impl Watched for Log<'_> {
     fn now(&self) -> Duration {
         self.began.elapsed()
@@ -58,27 +80,29 @@ impl Watched for Log<'_> {
     }
 }
 
-/// Looks for as long as the place says whether a log grows; ends at once where it does, or where there is none.
-pub(crate) fn is_quiet(place: &Place, path: &str) -> Result<bool, EngineError> {
-    let log = Log { place, path: format!("{path}/wal"), began: Instant::now() };
-    stands_still(&log, place.waits.quiet)
+/// Looks for as long as the place says whether a log grows: `None` as soon as it does. Where there is none, it does not.
+pub(crate) fn stands_still(place: &Place, path: &str) -> Result<Option<Still<Instant>>, EngineError> {
+    let log = Log { place, path: wal(path), began: Instant::now() };
+    let still = watch(&log, place.waits.quiet)?;
+    Ok(still.map(|Still { last, since }| Still { last, since: log.began + since }))
 }
 
-fn stands_still(log: &impl Watched, quiet: Duration) -> Result<bool, EngineError> {
-    let Some(known) = log.newest(None)? else { return Ok(true) };
-    let found = log.now();
-    let mut begun = found;
-    while begun.saturating_sub(found) < quiet {
-        log.pause(quiet.saturating_sub(log.now().saturating_sub(found)).min(LOOK_EVERY));
+fn watch(log: &impl Watched, quiet: Duration) -> Result<Option<Still<Duration>>, EngineError> {
+    let last = log.newest(None)?;
+    let since = log.now();
+    let mut begun = since;
+    while last.is_some() && begun.saturating_sub(since) < quiet {
+        log.pause(quiet.saturating_sub(log.now().saturating_sub(since)).min(LOOK_EVERY));
         begun = log.now();
-        if log.newest(Some(known.clone()))?.as_ref() != Some(&known) {
-            return Ok(false);
+        if log.newest(last.clone())? != last {
+            return Ok(None);
         }
     }
-    Ok(true)
+    Ok(Some(Still { last, since }))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::cell::{Cell, RefCell};
 
@@ -128,28 +152,29 @@ mod tests {
     #[test]
     fn a_log_that_does_not_grow_is_quiet_after_so_long() {
         let log = Slow::new(&[], &[0.0]);
-        assert!(stands_still(&log, QUIET).is_ok_and(|still| still));
+        let still = watch(&log, QUIET).unwrap().unwrap();
+        assert_eq!((still.last.as_deref(), still.since), (Some("00000000"), Duration::ZERO));
         assert_eq!((log.now.get(), log.looks.get()), (QUIET, 9));
         let none = Slow::new(&[], &[]);
-        assert!(stands_still(&none, QUIET).is_ok_and(|still| still));
+        assert_eq!(watch(&none, QUIET).unwrap(), Some(Still { last: None, since: Duration::ZERO }));
         assert_eq!(none.now.get(), Duration::ZERO);
     }
 
     #[test]
     fn a_first_look_that_takes_long_says_nothing_of_what_came_meanwhile() {
         let log = Slow::new(&[10.0], &[0.0, 1.0, 9.5]);
-        assert!(stands_still(&log, QUIET).is_ok_and(|still| !still));
+        assert_eq!(watch(&log, QUIET).unwrap(), None);
     }
 
     #[test]
     fn a_look_counts_from_when_it_began() {
         // The second begins at 0.5 s, and ends when the log might have stood still for long.
         let log = Slow::new(&[0.0, 6.0], &[0.0, 3.0]);
-        assert!(stands_still(&log, QUIET).is_ok_and(|still| !still));
+        assert_eq!(watch(&log, QUIET).unwrap(), None);
         assert_eq!(log.looks.get(), 3);
         // The third begins late enough.
         let dead = Slow::new(&[0.0, 6.0, 6.0], &[0.0]);
-        assert!(stands_still(&dead, QUIET).is_ok_and(|still| still));
+        assert!(watch(&dead, QUIET).unwrap().is_some());
         assert_eq!(dead.looks.get(), 3);
     }
 }

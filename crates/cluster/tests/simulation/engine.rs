@@ -1,8 +1,8 @@
-//! The engine: rows and a fence, changed together or not at all.
+//! The engine: rows and a fence, changed together or not at all; and the place's registry, where one server at a time has it.
 
 use std::collections::BTreeMap;
 
-use forebay_cluster::{Claim, Fence, SessionId, SlotNumber};
+use forebay_cluster::{Claim, Fence, Moment, SessionId, SlotNumber};
 use forebay_types::Ino;
 
 use crate::messages::Name;
@@ -29,6 +29,22 @@ pub type Value = [u64; 3];
 pub struct Rows {
     pub fence: Option<Fence>,
     pub rows: BTreeMap<Key, Value>,
+    registry: Registry,
+}
+
+/// One time that the registry was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    pub server: usize,
+    pub life: u64,
+    pub number: u64,
+}
+
+/// The registry's log, which grows by each beat and each time it is opened. Who opens it shuts out whoever has it.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    opened: Option<Opening>,
+    log: u64,
 }
 
 /// What a server asks.
@@ -36,6 +52,24 @@ pub struct Rows {
 pub enum Call {
     ReadFence,
     Commit { claim: Claim, rows: Vec<(Key, Option<Value>)>, takes: bool },
+    Registry(RegistryCall),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum RegistryCall {
+    /// How long its log is.
+    Look {
+        began: Moment,
+    },
+    /// Opens it; it was seen to be so long, since then.
+    Open {
+        by: Opening,
+        seen: (u64, Moment),
+    },
+    Beat {
+        by: Opening,
+        began: Moment,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -44,11 +78,52 @@ pub enum Reply {
     /// With all rows where the claim was one to take the volume.
     Committed(Claim, Option<Rows>),
     Fenced(Claim, Option<Fence>),
+    Registry(RegistryReply),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum RegistryReply {
+    Log {
+        began: Moment,
+        long: u64,
+    },
+    /// `still`: nobody had put anything into it since it was seen.
+    Opened {
+        by: Opening,
+        seen: Moment,
+        still: bool,
+    },
+    Beaten {
+        by: Opening,
+        began: Moment,
+    },
+    ShutOut {
+        by: Opening,
+    },
+}
+
+impl Registry {
+    pub fn call(&mut self, call: RegistryCall) -> RegistryReply {
+        match call {
+            RegistryCall::Look { began } => RegistryReply::Log { began, long: self.log },
+            RegistryCall::Open { by, seen: (long, seen) } => {
+                let still = self.log == long;
+                (self.opened, self.log) = (Some(by), self.log + 1);
+                RegistryReply::Opened { by, seen, still }
+            }
+            RegistryCall::Beat { by, .. } if self.opened != Some(by) => RegistryReply::ShutOut { by },
+            RegistryCall::Beat { by, began } => {
+                self.log += 1;
+                RegistryReply::Beaten { by, began }
+            }
+        }
+    }
 }
 
 impl Rows {
     pub fn call(&mut self, call: Call, fenced: bool) -> Reply {
         match call {
+            Call::Registry(call) => Reply::Registry(self.registry.call(call)),
             Call::ReadFence => Reply::Fence(self.fence.clone()),
             Call::Commit { claim, rows, takes } => {
                 if self.fence != claim.expect && (fenced || takes) {

@@ -64,6 +64,12 @@ pub enum Planted {
     RefusesForCommit,
     /// A late copy of a request that was answered ends its session.
     EndsForLateCopy,
+    /// A server takes the place when its log has stood still for a third of the time, and volumes with it.
+    TakesPlaceEarly,
+    /// What was put into the registry between the last look and its opening does not count.
+    TakesPlaceUnseen,
+    /// Where the server's beats renew an ownership, its batches do as well.
+    BatchesRenew,
 }
 
 impl Planted {
@@ -95,6 +101,9 @@ impl Planted {
         Planted::BelievesRefusedStep,
         Planted::RefusesForCommit,
         Planted::EndsForLateCopy,
+        Planted::TakesPlaceEarly,
+        Planted::TakesPlaceUnseen,
+        Planted::BatchesRenew,
     ];
 }
 
@@ -115,15 +124,18 @@ pub enum Fault {
     EngineAway(u64),
     /// A server stops in order.
     Stop(usize),
+    /// A server reaches the engine but not the registry for this long.
+    NoRegistry(Node, u64),
 }
 
 impl Fault {
-    pub fn draw(rng: &mut impl Rng) -> Fault {
+    /// `alone`: one server at a time has the place.
+    pub fn draw(rng: &mut impl Rng, alone: bool) -> Fault {
         let server = Node::Server(rng.random_range(0..SERVERS));
         let client = Node::Client(rng.random_range(0..CLIENTS));
         let either = if rng.random_bool(0.5) { server } else { client };
         let long = rng.random_range(200 * MILLISECOND..16 * SECOND);
-        match rng.random_range(0..14) {
+        match rng.random_range(0..if alone { 16 } else { 14 }) {
             0 | 1 => Fault::Crash(server),
             2 => Fault::Crash(client),
             3 | 4 => Fault::Pause(server, long / 2),
@@ -132,6 +144,7 @@ impl Fault {
             8 | 9 => Fault::Isolate(either, long),
             10 => Fault::EngineAway(long / 4),
             11 | 12 => Fault::NoEngine(server, long),
+            14 | 15 => Fault::NoRegistry(server, long / 2),
             _ => Fault::Stop(rng.random_range(0..SERVERS)),
         }
     }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use forebay_cluster::{Moment, Ownership, ServerId};
 
 use crate::{
-    engine::{Call, Reply},
+    engine::{Call, RegistryReply, Reply},
+    faults::Planted,
     messages::{Message, Node},
     owner::Owner,
+    tenure::{Event, Tenure},
     world::{Context, terms},
 };
 
@@ -15,9 +17,22 @@ const POLL: Duration = Duration::from_millis(500);
 /// After which a call to the engine counts as lost.
 const LOST_AFTER: Duration = Duration::from_millis(600);
 
+fn ownership(at: usize, life: u64) -> Ownership {
+    let mut id = [0; 16];
+    id[0] = at as u8;
+    id[8..].copy_from_slice(&life.to_be_bytes());
+    Ownership::new(ServerId(id), at.to_string(), terms())
+}
+
 #[derive(Debug)]
 pub struct Server {
+    at: usize,
+    life: u64,
+    /// Another server has the place.
+    pub ended: bool,
     ownership: Ownership,
+    /// Where one server at a time has the place.
+    tenure: Option<Tenure>,
     owner: Option<Owner>,
     /// When the engine was last asked, and whether an answer is awaited.
     asked: Option<Moment>,
@@ -27,12 +42,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(at: usize, life: u64) -> Server {
-        let mut id = [0; 16];
-        id[0] = at as u8;
-        id[8..].copy_from_slice(&life.to_be_bytes());
+    /// `alone`: one server at a time has the place.
+    pub fn new(at: usize, life: u64, alone: bool) -> Server {
         Server {
-            ownership: Ownership::new(ServerId(id), at.to_string(), terms()),
+            at,
+            life,
+            ended: false,
+            ownership: ownership(at, life),
+            tenure: alone.then(|| Tenure::new(at, life)),
             owner: None,
             asked: None,
             awaits: false,
@@ -40,13 +57,25 @@ impl Server {
         }
     }
 
+    pub fn may_look_up(&self, clock: Moment) -> bool {
+        self.owner.is_some() && self.ownership.may_look_up(clock)
+    }
+
     pub fn tick(&mut self, context: &mut Context<'_>) {
         let now = context.clock;
         let since = self.asked.map_or(Duration::MAX, |asked| now.since(asked));
+        if let Some(tenure) = &mut self.tenure {
+            tenure.tick(context);
+            if !tenure.has() {
+                return;
+            }
+        }
         match &mut self.owner {
             Some(owner) => {
                 owner.tick(&mut self.ownership, context);
-                let due = owner.has_pending() || self.ownership.beat_at().is_none_or(|at| at <= now);
+                let beats = self.ownership.is_renewed_by_beats();
+                let due =
+                    owner.has_pending() || !beats && self.ownership.beat_at().is_none_or(|at| at <= now);
                 if (due && !self.awaits) || since >= LOST_AFTER && self.awaits {
                     self.commit(context);
                 }
@@ -70,9 +99,25 @@ impl Server {
         self.ask(Call::Commit { claim, rows, takes: false }, context);
     }
 
+    fn of_registry(&mut self, reply: RegistryReply, context: &mut Context<'_>) {
+        let Some(tenure) = &mut self.tenure else { return };
+        match tenure.answered(reply, context) {
+            Some(Event::Alone { since }) => self.ownership = ownership(self.at, self.life).alone(since),
+            Some(Event::Renewed { began }) => {
+                self.ownership.renew(began);
+                if let Some(owner) = &mut self.owner {
+                    owner.renewed(&mut self.ownership, context);
+                }
+            }
+            Some(Event::ShutOut) => self.ended = true,
+            None => {}
+        }
+    }
+
     pub fn answered(&mut self, reply: Reply, context: &mut Context<'_>) {
         let now = context.clock;
         match reply {
+            Reply::Registry(reply) => self.of_registry(reply, context),
             Reply::Fence(found) if self.owner.is_none() => {
                 self.awaits = false;
                 if let Some(claim) = self.ownership.saw(found, now) {
@@ -107,6 +152,11 @@ impl Server {
     fn committed(&mut self, context: &mut Context<'_>) {
         self.awaits = false;
         self.ownership.committed();
+        if context.planted(Planted::BatchesRenew)
+            && let Some(asked) = self.asked
+        {
+            self.ownership.renew(asked);
+        }
         if let Some(owner) = &mut self.owner {
             owner.committed(&mut self.ownership, context);
             if owner.has_pending() {

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
     client::Client,
-    engine::{Call, Reply, Rows},
+    engine::{Call, RegistryCall, Reply, Rows},
     faults::{Fault, Planted},
     history::History,
     messages::{Message, Node},
@@ -69,6 +69,8 @@ struct Condition {
     isolated_until: u64,
     /// Until then it reaches everybody but the engine.
     no_engine_until: u64,
+    /// Until then it does not reach the registry.
+    no_registry_until: u64,
 }
 
 pub struct World {
@@ -77,6 +79,8 @@ pub struct World {
     now: u64,
     rng: StdRng,
     planted: Option<Planted>,
+    /// Whether one server at a time has the place.
+    alone: bool,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     next_event: u64,
@@ -92,6 +96,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, planted: Option<Planted>) -> World {
         let mut rng = StdRng::seed_from_u64(seed);
+        let alone = seed % 2 == 1;
         let nodes: Vec<Node> = (0..SERVERS).map(Node::Server).chain((0..CLIENTS).map(Node::Client)).collect();
         let conditions = nodes
             .iter()
@@ -107,6 +112,7 @@ impl World {
                         paused_until: 0,
                         isolated_until: 0,
                         no_engine_until: 0,
+                        no_registry_until: 0,
                     },
                 )
             })
@@ -117,13 +123,14 @@ impl World {
             now: 0,
             rng,
             planted,
+            alone,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
             engine: Rows::default(),
             engine_away_until: 0,
             store: BTreeSet::new(),
-            servers: (0..SERVERS).map(|at| Server::new(at, 0)).collect(),
+            servers: (0..SERVERS).map(|at| Server::new(at, 0, alone)).collect(),
             clients: (0..CLIENTS).map(|at| Client::new(at, 0)).collect(),
             conditions,
             cuts: Vec::new(),
@@ -201,7 +208,7 @@ impl World {
                 }
             }
             Event::Fault if self.now < FAULTY => {
-                let fault = Fault::draw(&mut self.rng);
+                let fault = Fault::draw(&mut self.rng, self.alone);
                 self.go_wrong(fault);
                 let delay = self.rng.random_range(100 * MILLISECOND..8 * SECOND);
                 self.at(delay, Event::Fault);
@@ -228,7 +235,10 @@ impl World {
 
     fn reach(&mut self, server: usize, life: u64, call: Call) {
         let node = Node::Server(server);
-        let away = self.engine_away_until.max(self.conditions[&node].no_engine_until);
+        let mut away = self.engine_away_until.max(self.conditions[&node].no_engine_until);
+        if let Call::Registry(_) = call {
+            away = away.max(self.conditions[&node].no_registry_until);
+        }
         if away > self.now || self.is_isolated(node) {
             return;
         }
@@ -249,6 +259,19 @@ impl World {
             let condition = self.conditions[&Node::Client(client)];
             let delay = self.delay() + condition.paused_until.saturating_sub(self.now);
             self.at(delay, Event::IsPut { client, life, object });
+        }
+    }
+
+    /// No two servers may look things up for others at the same moment, each by its own clock.
+    fn check_owners(&mut self) {
+        let may = |at: &usize| {
+            let condition = self.conditions[&Node::Server(*at)];
+            let clock = Moment(condition.offset + self.now / 1000 * condition.rate);
+            self.servers[*at].may_look_up(clock)
+        };
+        let owners: Vec<usize> = (0..SERVERS).filter(may).collect();
+        if owners.len() > 1 {
+            self.history.finds(format!("servers {owners:?} own the volume at the same time"));
         }
     }
 
@@ -279,7 +302,7 @@ impl World {
                 condition.paused_until = 0;
                 let life = condition.life;
                 match node {
-                    Node::Server(at) => self.servers[at] = Server::new(at, life),
+                    Node::Server(at) => self.servers[at] = Server::new(at, life, self.alone),
                     Node::Client(at) => {
                         let successor = self.clients[at].crash(life, &mut self.history);
                         self.clients[at] = successor;
@@ -295,6 +318,9 @@ impl World {
             Fault::Cut(one, other, long) => self.cuts.push((one, other, now + long)),
             Fault::NoEngine(node, long) => {
                 self.conditions.get_mut(&node).expect("every node has one").no_engine_until = now + long;
+            }
+            Fault::NoRegistry(node, long) => {
+                self.conditions.get_mut(&node).expect("every node has one").no_registry_until = now + long;
             }
             Fault::EngineAway(long) => self.engine_away_until = now + long,
             Fault::Stop(at) => self.act(Node::Server(at), |process, context| process.stop(context)),
@@ -347,6 +373,7 @@ impl World {
             Node::Client(at) => Process::Client(&mut clients[at]),
         };
         what(process, context);
+        let ended = matches!(node, Node::Server(at) if servers[at].ended);
         let (sends, calls) = (std::mem::take(&mut context.sends), std::mem::take(&mut context.calls));
         let puts = std::mem::take(&mut context.puts);
         for (to, message) in sends {
@@ -361,8 +388,18 @@ impl World {
         }
         for call in calls {
             let Node::Server(server) = node else { continue };
-            let (delay, life) = (self.delay(), self.conditions[&node].life);
+            let (mut delay, life) = (self.delay(), self.conditions[&node].life);
+            if let Call::Registry(RegistryCall::Open { .. }) = call {
+                // It takes many requests.
+                delay += self.rng.random_range(0..500 * MILLISECOND);
+            }
             self.at(delay, Event::Reach { server, life, call });
+        }
+        if ended {
+            self.go_wrong(Fault::Crash(node));
+        }
+        if let Node::Server(_) = node {
+            self.check_owners();
         }
         if let Node::Client(client) = node {
             for object in puts {

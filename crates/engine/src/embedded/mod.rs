@@ -12,6 +12,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
+    time::Duration,
 };
 
 use fjall::config::PartitioningPolicy;
@@ -362,6 +363,11 @@ impl Engine for EmbeddedEngine {
 
     fn writers(&self) -> Writers {
         Writers::One
+    }
+
+    /// Who had it before has let go of its lock.
+    fn alone_for(&self) -> Option<Duration> {
+        Some(Duration::MAX)
     }
 
     fn size_on_disk(&self) -> u64 {

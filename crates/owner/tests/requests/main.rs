@@ -4,6 +4,7 @@
 
 mod ahead;
 mod along;
+mod beats;
 mod committing;
 mod contents;
 mod held;

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use forebay_cluster::{Lease, Moment, ServerId, SessionId, SlotNumber, Terms};
+use forebay_cluster::{Lease, Moment, Ownership, ServerId, SessionId, SlotNumber, Terms};
 use forebay_engine::{EmbeddedEngine, MemoryEngine};
 use forebay_env::ManualClock;
 use forebay_meta::{MetaError, Namespace, NewInode};
-use forebay_owner::{Ticks, VolumeOwner, take};
+use forebay_owner::{StandsBy, Taken, Ticks, VolumeOwner, stand_by, take};
 use forebay_protocol::{Answer, InodeAnswer, Operation, Push, Refusal, Request, Response, Rights};
 use forebay_types::{FileKind, Ino, SubvolumeId};
 use parking_lot::Mutex;
@@ -88,13 +88,31 @@ impl World {
 
     /// One that reaches the rows through this engine.
     pub fn owner_over(&self, engine: &Arc<HeldEngine>) -> Server {
+        let (id, terms) = (self.next_server(), Terms::default());
+        let pass = |pause| self.ticks.pass(pause);
+        let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(engine) as _;
+        let at = (id, "test:1");
+        let taken = take(&engine, at, terms, self.ticks.as_ref(), pass, &|| false).unwrap().unwrap();
+        self.serve(taken, engine)
+    }
+
+    /// A server that alone has the place since then, and owns the volume; `None` while it is not to be had.
+    pub fn owner_alone(&self, alone_since: Moment) -> Option<Server> {
+        let ownership = Ownership::new(self.next_server(), "test:1".to_owned(), Terms::default());
+        let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(&self.engine) as _;
+        let mut once = Once(false);
+        let taken = stand_by(&engine, ownership.alone(alone_since), self.ticks.as_ref(), &mut once).unwrap();
+        taken.map(|taken| self.serve(taken, engine))
+    }
+
+    fn next_server(&self) -> ServerId {
         let mut id = [0; 16];
         id[0] = self.servers.fetch_add(1, Ordering::SeqCst) as u8;
-        let pass = |pause| self.ticks.pass(pause);
+        ServerId(id)
+    }
+
+    fn serve(&self, taken: Taken, engine: Arc<dyn forebay_engine::Engine>) -> Server {
         let terms = Terms::default();
-        let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(engine) as _;
-        let at = (ServerId(id), "test:1");
-        let taken = take(&engine, at, terms, self.ticks.as_ref(), pass, &|| false).unwrap().unwrap();
         let pushes: Arc<Mutex<Vec<(SessionId, Push)>>> = Arc::default();
         let to = Arc::clone(&pushes);
         let push = Box::new(move |session, push| to.lock().push((session, push)));
@@ -105,6 +123,19 @@ impl World {
         let committing = Arc::clone(&owner);
         let committer = Mutex::new(Some(std::thread::spawn(move || committing.commit_until_stopped())));
         Server { owner, pushes, committer }
+    }
+}
+
+/// Looks once.
+struct Once(bool);
+
+impl StandsBy for Once {
+    fn pause(&mut self, _: Duration) {
+        self.0 = true;
+    }
+
+    fn stopped(&self) -> bool {
+        self.0
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use forebay_cluster::Moment;
+use forebay_cluster::{Moment, Ownership};
 use forebay_engine::{Engine, EngineError, MovableEngine, Writers};
 use forebay_env::SystemClock;
 use forebay_owner::{Taken, VolumeOwner, stand_by};
@@ -62,9 +62,12 @@ fn once(
     }
     let movable = Arc::new(MovableEngine::new(engine));
     let engine: Arc<dyn Engine> = Arc::clone(&movable) as _;
-    let server = (cluster.server, cluster.address());
+    let mut ownership = Ownership::new(cluster.server, cluster.address().to_owned(), cluster.terms);
+    if let Some(tenure) = &cluster.tenure {
+        ownership = ownership.alone(tenure.alone_since);
+    }
     let mut waits = Waits::new(cluster, hosted);
-    let taken = stand_by(&engine, server, cluster.terms, cluster.ticks.as_ref(), &mut waits)?;
+    let taken = stand_by(&engine, ownership, cluster.ticks.as_ref(), &mut waits)?;
     let Some(taken) = taken else { return Ok(()) };
     let owner = own(cluster, hosted, taken, engine, &row)?;
     *hosted.epoch.lock() = owner.epoch().map_or(0, |epoch| epoch.0);
@@ -82,6 +85,9 @@ fn once(
     *hosted.engine.lock() = Some(movable);
     hosted.tell(cluster, &owner);
     hosted.stand(Standing::Owns(Arc::clone(&owner)));
+    if let Some(tenure) = &cluster.tenure {
+        tenure.renew(hosted);
+    }
     migration::clean_up(cluster, hosted, &owner);
     if serve(cluster, hosted, &owner, &ended, *gave_up) {
         *gave_up = Some(cluster.ticks.now());

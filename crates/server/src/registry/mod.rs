@@ -271,17 +271,16 @@ impl Registry {
         Ok(members)
     }
 
-    /// Puts a server's row, or takes it away.
+    /// Puts a server's row, or takes it away. Returns whether that is certain: else the next beat tells.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn put_member(&self, id: ServerId, row: Option<&MemberRow>) -> Result<(), RegistryError> {
+    pub fn put_member(&self, id: ServerId, row: Option<&MemberRow>) -> Result<bool, RegistryError> {
         let rows = [(rows::member_key(id), row.map(Row::encode))];
-        // Where nobody knows what became of it, the next beat tells.
         match self.engine.commit(&Batch::of(&rows))? {
             // It expects nothing: the place itself fences.
             Outcome::Fenced => Err(RegistryError::ShutOut { place: self.place.clone() }),
-            Outcome::Committed | Outcome::Unknown => Ok(()),
+            outcome => Ok(outcome == Outcome::Committed),
         }
     }
 

@@ -1,10 +1,15 @@
 //! Engines that are away, in use, or of a later release.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
+use forebay_cluster::Moment;
 use forebay_engine::{Batch, DirectoryHost, EngineHost};
+use forebay_owner::Ticks;
 use forebay_protocol::Answer;
-use forebay_server::MetaServer;
+use forebay_server::{MetaServer, ServerOptions, Ticking};
 use forebay_testkit::postgres::PostgresServer;
 
 use crate::bed::{Asks, Bed, POSTGRES, until};
@@ -45,6 +50,31 @@ fn one_server_at_a_time(bed: &Bed) {
     });
     let three = bed.server();
     assert!(Asks::of(&three).join("v", 3).sees("a"));
+}
+
+/// A clock that stands still.
+struct Still;
+
+impl Ticks for Still {
+    fn now(&self) -> Moment {
+        Moment(3_600_000_000_000)
+    }
+}
+
+/// Who has a directory's lock knows that the former server has ended: its volumes are served without a wait.
+#[test]
+fn what_a_server_leaves_in_a_directory_when_it_is_killed_the_next_one_serves_at_once() {
+    let bed = Bed::directory();
+    let killed = bed.server();
+    let asks = Asks::of(&killed);
+    asks.create(&bed, "v");
+    asks.join("v", 1).make("a");
+    drop(killed);
+    let options = ServerOptions { ticks: Ticking(Arc::new(Still)), ..bed.options() };
+    let next = MetaServer::start(&options, &|| false).unwrap().unwrap();
+    // No time passes, so none is waited for.
+    assert!(Asks::of(&next).join("v", 2).sees("a"));
+    next.stop();
 }
 
 #[test]

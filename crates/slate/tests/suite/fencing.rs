@@ -3,10 +3,10 @@
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay_engine::{Batch, EngineError, EngineHost, Outcome};
@@ -138,4 +138,39 @@ fn the_registry_is_not_taken_because_the_store_is_slow() {
         assert!(matches!(locked, Err(EngineError::Locked { .. })), "{locked:?}");
     });
     assert_eq!(engine.commit(&Batch::of(&row("goes on"))).unwrap(), Outcome::Committed);
+}
+
+/// Who has opened it knows for how long nobody else has put anything: from before it was opened, unless somebody was still there.
+#[test]
+fn who_opens_the_registry_knows_since_when_nobody_else_has_put_anything() {
+    const SLOW: Duration = Duration::from_secs(1);
+    for writes in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let former = open(dir.path()).registry().unwrap();
+        commit(former.as_ref(), &row("alive"));
+        let slow = Arc::new(FaultyStore::new(Arc::new(store(dir.path())), 1));
+        let waits = Waits { quiet: Duration::ZERO, ..PATIENT };
+        let other = SlateHost::over(ObjectStore::over(Arc::clone(&slow) as _), waits).unwrap();
+        // The log was looked at when the first of these comes.
+        slow.plan(Operation::PutNew, Fault::Delay(SLOW));
+        let (ended, wrote) = (AtomicBool::new(false), Mutex::new(None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while writes && !ended.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    match former.commit(&Batch::of(&row("still there"))) {
+                        Ok(Outcome::Committed) => *wrote.lock().unwrap() = Some(began),
+                        _ => break,
+                    }
+                }
+            });
+            let taken = other.registry().unwrap();
+            ended.store(true, Ordering::Relaxed);
+            let alone_for = taken.alone_for().unwrap();
+            match *wrote.lock().unwrap() {
+                Some(began) => assert!(alone_for <= began.elapsed(), "{alone_for:?} {:?}", began.elapsed()),
+                None => assert!(!writes && alone_for >= SLOW, "{alone_for:?}"),
+            }
+        });
+    }
 }

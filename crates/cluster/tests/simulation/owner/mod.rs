@@ -142,6 +142,11 @@ impl Owner {
             let effects = self.table.end(session);
             self.carry_out(effects, ownership, context);
         }
+        self.renewed(ownership, context);
+    }
+
+    /// What waited until it may be looked up is tried again.
+    pub fn renewed(&mut self, ownership: &mut Ownership, context: &mut Context<'_>) {
         for id in std::mem::take(&mut self.late) {
             self.run(id, ownership, context);
         }
