@@ -111,7 +111,12 @@ impl Members {
     /// The living server that a volume should be with.
     #[must_use]
     pub fn preferred(&self, volume: VolumeId) -> ServerId {
-        let living = self.living().into_iter();
+        self.preferred_beside(volume, None)
+    }
+
+    /// The same if another server does not count.
+    fn preferred_beside(&self, volume: VolumeId, gone: Option<ServerId>) -> ServerId {
+        let living = self.living().into_iter().filter(|(id, _)| *id == self.own || Some(*id) != gone);
         living.max_by_key(|(id, address)| (weight(volume, address), *id)).map_or(self.own, |(id, _)| id)
     }
 
@@ -130,10 +135,11 @@ impl Members {
         self.preferred(volume) == self.own && others.all(|(_, known)| long(known))
     }
 
-    /// Whether this server takes a volume that has been to be had since `free`.
+    /// Whether this server takes a volume that has been to be had since `free`. `silent`: the server that has it as far as its fence says, but has not been heard of; nobody waits for that one,
+    /// which may be known to be dead only later.
     #[must_use]
-    pub fn takes(&self, volume: VolumeId, free: Moment, now: Moment) -> bool {
-        now.since(free) >= HEAD_START || self.preferred(volume) == self.own
+    pub fn takes(&self, volume: VolumeId, silent: Option<ServerId>, free: Moment, now: Moment) -> bool {
+        now.since(free) >= HEAD_START || self.preferred_beside(volume, silent) == self.own
     }
 
     /// The server for which this one gives a volume up, if any: one that was heard of lately.
@@ -193,7 +199,7 @@ mod tests {
     fn alone_it_takes_everything_at_once() {
         let members = members();
         for byte in 0..=255 {
-            assert!(members.takes(VolumeId([byte; 16]), at(0), at(0)));
+            assert!(members.takes(VolumeId([byte; 16]), None, at(0), at(0)));
             assert_eq!(members.gives_up_for(VolumeId([byte; 16]), at(100)), None);
         }
     }
@@ -205,7 +211,7 @@ mod tests {
         members.saw([both(1), vec![former.clone()]].concat(), at_once(0));
         assert_eq!(members.living(), [(OWN, "own:1")]);
         assert!(!members.may_have_twin(), "a former process at the same address");
-        assert!((0..=255).all(|byte| members.takes(VolumeId([byte; 16]), at(0), at(0))));
+        assert!((0..=255).all(|byte| members.takes(VolumeId([byte; 16]), None, at(0), at(0))));
         members.saw([both(1), vec![former]].concat(), at_once(60));
         assert_eq!(members.forgotten(), [OTHER, ServerId([3; 16])]);
     }
@@ -255,11 +261,14 @@ mod tests {
         let mut members = members();
         members.saw(both(1), at_once(0));
         let (ours, theirs) = (volume(OWN, &members), volume(OTHER, &members));
-        assert!(members.takes(ours, at(0), at(0)));
-        assert!(!members.takes(theirs, at(0), at(0)));
-        assert!(members.takes(theirs, at(0), at(1)), "it does not wait for good");
+        assert!(members.takes(ours, None, at(0), at(0)));
+        assert!(!members.takes(theirs, None, at(0), at(0)));
+        assert!(members.takes(theirs, None, at(0), at(1)), "it does not wait for good");
+        assert!(members.takes(theirs, Some(OTHER), at(0), at(0)), "who is silent is not waited for");
+        assert!(!members.takes(theirs, Some(ServerId([3; 16])), at(0), at(0)), "another one may be");
+        assert!(!members.takes(theirs, Some(OWN), at(0), at(0)), "nor where a claim of its own was lost");
         members.saw(both(1), at_once(4));
-        assert!(members.takes(theirs, at(4), at(4)), "the other one is dead");
+        assert!(members.takes(theirs, None, at(4), at(4)), "the other one is dead");
     }
 
     #[test]

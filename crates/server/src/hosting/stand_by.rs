@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use forebay_cluster::{Fence, Moment};
+use forebay_cluster::{Fence, Moment, ServerId};
 use forebay_owner::StandsBy;
 
 use super::{Hosted, Standing};
@@ -10,13 +10,15 @@ use crate::cluster::Cluster;
 pub(super) struct Waits<'a> {
     cluster: &'a Arc<Cluster>,
     hosted: &'a Hosted,
+    /// Who has the volume, as its fence says.
+    owner: Option<ServerId>,
     /// Since when the volume has been to be had.
     free: Option<Moment>,
 }
 
 impl<'a> Waits<'a> {
     pub(super) fn new(cluster: &'a Arc<Cluster>, hosted: &'a Hosted) -> Waits<'a> {
-        Waits { cluster, hosted, free: None }
+        Waits { cluster, hosted, owner: None, free: None }
     }
 }
 
@@ -30,6 +32,7 @@ impl StandsBy for Waits<'_> {
     }
 
     fn saw(&mut self, fence: Option<&Fence>) {
+        self.owner = fence.and_then(|fence| fence.server);
         let owner = fence.filter(|fence| fence.server.is_some()).map(|fence| fence.address.clone());
         *self.hosted.epoch.lock() = fence.map_or(0, |fence| fence.epoch.0);
         self.hosted.stand(Standing::StandsBy(owner));
@@ -37,6 +40,6 @@ impl StandsBy for Waits<'_> {
 
     fn takes(&mut self, now: Moment) -> bool {
         let free = *self.free.get_or_insert(now);
-        self.cluster.members.lock().takes(self.hosted.id, free, now)
+        self.cluster.members.lock().takes(self.hosted.id, self.owner, free, now)
     }
 }
