@@ -63,6 +63,17 @@ server_not_reached() {
   goes_on "${NODES[@]}"
 }
 
+connections_cut() {
+  local name
+  settled
+  for name in "$OWNER" "$OTHER" "$OWNER"; do
+    tell_far "$name" cut
+    sleep 1
+    tell_far "$name" heal
+    goes_on "${NODES[@]}"
+  done
+}
+
 owner_without_database() {
   settled
   lose "$OWNER" db
@@ -90,6 +101,23 @@ node_cut_off() {
   plug node1
   is_well node1
   fsync_said cut-off
+  goes_on node2 node3
+}
+
+# Its mount is dead until it is unmounted; what it was working on is at the others.
+node_killed() {
+  local daemon
+  daemon=$(daemon_of "$SCRATCH/node1")
+  may_fail node1
+  kill -KILL "$daemon"
+  # Its session lasts on: the others are held up by what it has until then, and no longer.
+  goes_on node2 node3
+  # Below is an empty directory, in which nobody must look for what was recorded.
+  kill -STOP "${WORKER[node1]}"
+  umount -l "$SCRATCH/node1"
+  mount_node node1
+  kill -CONT "${WORKER[node1]}"
+  is_well node1
   goes_on node2 node3
 }
 
@@ -140,7 +168,7 @@ say "all is there"
 start_work "${NODES[@]}"
 goes_on "${NODES[@]}"
 
-for what in ${WHAT:-server_killed node_cut_off server_stopped daemon_stopped server_not_reached owner_without_database node_without_store store_stopped \
+for what in ${WHAT:-server_killed node_cut_off server_stopped daemon_stopped node_killed server_not_reached connections_cut owner_without_database node_without_store store_stopped \
   "database_restarted fast" "database_restarted immediate"}; do
   say "$what"
   $what

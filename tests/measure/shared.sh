@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What sharing a volume costs, through the kernel, beside a volume of one machine, by root: TESTS=$PWD/tests FOREBAY=$PWD/target/release/forebay SCRATCH=$(mktemp -d) bash tests/measure/shared.sh [create] [synced] [list].
+# What sharing a volume costs, through the kernel, beside a volume of one machine, by root: TESTS=$PWD/tests FOREBAY=$PWD/target/release/forebay SCRATCH=$(mktemp -d) bash tests/measure/shared.sh [create] [synced] [asking] [list].
 # SCRATCH is a directory that all may enter. Cases take turns; nothing is judged here, docs/benchmarks.md says what came of it.
 #
 #   create  programs that make empty files, each in a directory of its own: one and two on a mount of one machine, one and two on as many mounts of a shared volume
 #   synced  the same, each file synced before the next
+#   asking  beside that on one machine: files that are made through shared mounts that work ahead in no directory (-o noahead), so that each is committed when it is there, and is not synced
 #   list    a directory of COUNTS entries, made through the first mount, listed with attributes through the second: at once and again, and by a mount of one machine
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
@@ -50,6 +51,22 @@ making() { # HOW COUNT
 
 create() { making create "$EACH"; }
 synced() { making synced "$EACH_SYNCED"; }
+
+asking() {
+  local round name before=("${DAEMONS[@]}")
+  for name in asks asks-too; do
+    mount_shared "$name" -o noahead
+    DAEMONS+=("$(daemon_of "$SCRATCH/$name")")
+  done
+  for round in $(seq "$ROUNDS"); do
+    made synced "$EACH_SYNCED" "one machine, one program" alone
+    made synced "$EACH_SYNCED" "one machine, two programs" alone alone
+    made create "$EACH_SYNCED" "shared without delegation, one mount" asks
+    made create "$EACH_SYNCED" "shared without delegation, two mounts" asks asks-too
+  done
+  for name in asks asks-too; do umount_volume "$SCRATCH/$name"; done
+  DAEMONS=("${before[@]}")
+}
 
 # scanned WHAT DIR: one listing of it; how long, and the processor time of daemons and server for each entry.
 scanned() {
