@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A cluster with no database to run: two servers over SlateDB in a bucket, of which one stands by. It goes on when the other is killed, and when that one is
-# back and this one is stopped in order; two mounts work all the while and are told no error.
+# back and this one is stopped in order, and when the one that has it stands still: that one finds itself shut out when it goes on, and ends. Two mounts work all the while and are told
+# no error.
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/cluster.bash"
 . "$TESTS/cluster/work.bash"
@@ -27,7 +28,16 @@ wait_for 60 "the first server to stand by" stands_by
 kill -TERM "${META_PID[b]}"
 wait "${META_PID[b]}" || fail "the server did not end in order"
 goes_on one two
+: >"$SCRATCH/meta-b.log"
 start_meta b "$ENGINE"
+wait_for 60 "the second server to stand by" grep -q "stands by" "$SCRATCH/meta-b.log"
+kill -STOP "${META_PID[a]}"
+goes_on one two
+kill -CONT "${META_PID[a]}"
+! wait "${META_PID[a]}" || fail "a server that was shut out ended as if it had been asked to"
+grep -q "another metadata server has taken slate:s3://bucket/meta" "$SCRATCH/meta-a.log" || fail "it does not say why it ended"
+goes_on one two
+start_meta a "$ENGINE"
 goes_on one two
 end_work one two
 end_cluster one two
