@@ -62,8 +62,8 @@ impl Policies {
         std::iter::successors(Some(id), next).filter(|id| *id != PolicyId::NONE)
     }
 
-    /// On which disks bytes may be, where the volume is read through this group, or none; on none where that is not known yet.
-    pub(crate) fn disks(&self, id: PolicyId, read_through: Option<Option<GroupId>>) -> Disks {
+    /// On which disks bytes may be, where the volume is read through any of these groups; on none where that is not known yet.
+    pub(crate) fn disks(&self, id: PolicyId, read_through: Option<&[GroupId]>) -> Disks {
         if self.chain(id).any(|id| self.row(id).is_none()) {
             // Nobody knows what it says: the most that it could.
             return Disks::None;
@@ -75,11 +75,12 @@ impl Policies {
         let otherwise = if keep.confine.is_some() { Disks::Members } else { Disks::Any };
         match read_through {
             None => Disks::None,
-            Some(Some(group)) if keep.bars(group.0) => Disks::None,
-            Some(Some(_)) => otherwise,
             // There are no members.
-            Some(None) if keep.confine.is_some() => Disks::None,
-            Some(None) => Disks::Any,
+            Some([]) if keep.confine.is_some() => Disks::None,
+            Some([]) => Disks::Any,
+            // Whoever is told does not say of each group what it may have.
+            Some(groups) if groups.iter().any(|group| keep.bars(group.0)) => Disks::None,
+            Some(_) => otherwise,
         }
     }
 
@@ -111,14 +112,24 @@ pub struct WantedPage {
 impl Core {
     /// What `fsync` waits for at least by a policy: the store, where bytes may be nowhere else.
     pub(crate) fn class(&self, id: PolicyId) -> Option<SyncClass> {
-        match self.policies.disks(id, self.groups.read_through) {
+        self.class_where(id, self.groups.read_through.as_deref())
+    }
+
+    /// The same of bytes that are over members of this group. One that is not the volume's is told of no policy, so nothing of one that says anything of disks may be there.
+    pub(crate) fn class_in(&self, id: PolicyId, group: GroupId) -> Option<SyncClass> {
+        let is_its = self.groups.read_through.as_ref().is_some_and(|groups| groups.contains(&group));
+        self.class_where(id, is_its.then_some(&[group]))
+    }
+
+    fn class_where(&self, id: PolicyId, read_through: Option<&[GroupId]>) -> Option<SyncClass> {
+        match self.policies.disks(id, read_through) {
             Disks::None => Some(SyncClass::Object),
             Disks::Any | Disks::Members => self.policies.class(id),
         }
     }
 
     fn rule(&self, policy: PolicyId) -> PolicyRule {
-        let disks = self.policies.disks(policy, self.groups.read_through);
+        let disks = self.policies.disks(policy, self.groups.read_through.as_deref());
         PolicyRule { policy, class: self.class(policy), disks }
     }
 
@@ -134,16 +145,16 @@ impl Core {
 }
 
 impl VolumeOwner {
-    /// Says through which group the volume is read, if it is through one.
-    pub fn set_group(&self, group: Option<GroupId>) {
-        self.core.lock().groups.read_through = Some(group);
+    /// Says through which groups the volume is read, if it is through any.
+    pub fn set_groups(&self, groups: Vec<GroupId>) {
+        self.core.lock().groups.read_through = Some(groups);
     }
 
     /// On which disks bytes may be by a policy.
     #[must_use]
     pub fn disks_of(&self, policy: PolicyId) -> Disks {
         let core = self.core.lock();
-        core.policies.disks(policy, core.groups.read_through)
+        core.policies.disks(policy, core.groups.read_through.as_deref())
     }
 
     /// What changes whenever a policy does.

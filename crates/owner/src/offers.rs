@@ -46,8 +46,8 @@ pub(crate) struct Groups {
     seen: BTreeMap<MemberId, Seen>,
     /// How many copies there are to be of what is written to the volume; as many as its group says where that is not known.
     pub(crate) copies: Option<u8>,
-    /// Through which group the volume is read; `None` while that was not told.
-    pub(crate) read_through: Option<Option<GroupId>>,
+    /// Through which groups the volume is read, if any; `None` while that was not told.
+    pub(crate) read_through: Option<Vec<GroupId>>,
     /// Sessions that are members', not mounts', and which members'.
     pub(crate) speakers: FxHashMap<SessionId, MemberId>,
 }
@@ -195,7 +195,7 @@ impl VolumeOwner {
         }
     }
 
-    /// Says on how many members what is written to the volume is to be, where it is written over a group; `None`: as many as the group has of its segments.
+    /// Says on how many members what is written to the volume is to be, where it is written over a group; `None`: as many as that group has of its segments.
     pub fn set_copies(&self, copies: Option<u8>) {
         self.core.lock().groups.copies = copies;
     }

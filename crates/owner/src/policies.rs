@@ -87,10 +87,13 @@ impl Core {
         self.policies.changed_in = self.put(&Key::Policy(id), Some(row.encode()));
     }
 
-    /// Whether bytes in a segment are only where a file of this class must not have them alone.
-    fn is_below(&self, class: SyncClass, extent: &Extent) -> bool {
-        let row = self.sets.row(extent.segment).filter(|row| row.state != SetState::Stored);
-        row.is_some_and(|row| !class.is_met_by(row.set.len()))
+    /// Whether bytes in a segment are only where a file of this policy must not have them alone: on too few members, or on members of a group that may not have them.
+    fn is_below(&self, policy: PolicyId, extent: &Extent) -> bool {
+        let held = self.sets.get(extent.segment).filter(|held| held.row.state != SetState::Stored);
+        held.is_some_and(|held| {
+            let class = self.class_in(policy, held.group);
+            class.is_some_and(|class| !class.is_met_by(held.row.set.len()))
+        })
     }
 }
 
@@ -271,9 +274,9 @@ impl VolumeOwner {
     /// [`MetaError`] where a file cannot be read.
     pub(crate) fn commits_below_class(&self, commit: &Commit) -> Result<bool, MetaError> {
         for file in commit.files.iter().filter(|file| !file.extents.is_empty()) {
-            let Some(class) = self.class_of(file.ino)? else { continue };
+            let Some(policy) = self.policy_by_ino(file.ino)? else { continue };
             let core = self.core.lock();
-            if file.extents.iter().any(|(_, extent)| core.is_below(class, extent)) {
+            if file.extents.iter().any(|(_, extent)| core.is_below(policy, extent)) {
                 return Ok(true);
             }
         }
@@ -289,25 +292,22 @@ impl VolumeOwner {
         target: Ino,
         (source, from, len): (Ino, u64, u64),
     ) -> Result<bool, MetaError> {
-        let Some(class) = self.class_of(target)? else { return Ok(false) };
+        let Some(policy) = self.policy_by_ino(target)? else { return Ok(false) };
         let pieces = self.ns.map(self.at, source, from, len)?;
         let core = self.core.lock();
         Ok(pieces.iter().any(|piece| match &piece.source {
-            PieceSource::Extent(extent) => core.is_below(class, extent),
+            PieceSource::Extent(extent) => core.is_below(policy, extent),
             PieceSource::Hole | PieceSource::Inline(_) => false,
         }))
     }
 
-    fn class_of(&self, ino: Ino) -> Result<Option<SyncClass>, MetaError> {
-        let policy = match self.ns.inode(self.at, ino) {
-            Ok(inode) => inode.row.policy,
-            Err(MetaError::Stale(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if policy == PolicyId::NONE {
-            return Ok(None);
+    /// The policy by which an inode goes, if it is there and goes by one.
+    fn policy_by_ino(&self, ino: Ino) -> Result<Option<PolicyId>, MetaError> {
+        match self.ns.inode(self.at, ino) {
+            Ok(inode) => Ok(Some(inode.row.policy).filter(|policy| *policy != PolicyId::NONE)),
+            Err(MetaError::Stale(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(self.core.lock().class(policy))
     }
 }
 

@@ -19,6 +19,7 @@ use std::{
 
 use forebay_engine::{DatabaseName, DatabaseNameError, MovableEngine};
 use forebay_owner::VolumeOwner;
+use forebay_protocol::group::WriteClass;
 use forebay_types::VolumeId;
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -131,10 +132,14 @@ impl Hosted {
         let group = known.groups.get(&row.group).map(|group| &group.row);
         // One that is not known yet may be there.
         if row.group.is_empty() || group.is_some() {
-            owner.set_group(group.map(|group| group.id));
+            owner.set_groups(group.map(|group| group.id).into_iter().collect());
         }
-        let copies = group.map(|group| group.row.view.copies);
-        owner.set_copies(copies.and_then(|copies| row.class.copies(copies)));
+        owner.set_copies(match row.class {
+            WriteClass::Object => None,
+            WriteClass::Local => Some(WriteClass::COPIES_LOCAL),
+            // Without a number, each group's own.
+            WriteClass::Replica(copies) => copies,
+        });
     }
 
     /// The term of the owner that is known last.

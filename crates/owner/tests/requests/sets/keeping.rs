@@ -6,8 +6,8 @@ use forebay_engine::{Batch, Engine};
 use forebay_format::key::Item;
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
-    Answer, Disks, Failure, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept, PolicyReport,
-    PolicyRule, PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
+    Answer, Disks, Failure, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept,
+    PolicyReport, PolicyRule, PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
 };
 use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
 
@@ -332,14 +332,14 @@ fn what_members_may_not_have_is_committed_from_the_store_alone() {
     };
     assert_eq!(server.owner.disks_of(policy), Disks::None, "through which group it is read is not known yet");
     assert_eq!(on_members(ino, 0), below);
-    server.owner.set_group(Some(GROUP));
+    server.owner.set_groups(vec![GROUP]);
     assert_eq!(server.owner.disks_of(policy), Disks::Members);
     assert_eq!(on_members(ino, 0), Answer::Committed(Vec::new()));
     let told = |class, disks| Answer::Rules(vec![PolicyRule { policy, class, disks }]);
     let asked = || client.ask(Operation::Classes(vec![policy])).answer();
     assert_eq!(asked(), told(None, Disks::Members));
-    for group in [Some(OTHER), None] {
-        server.owner.set_group(group);
+    for groups in [vec![OTHER], Vec::new()] {
+        server.owner.set_groups(groups);
         assert_eq!(asked(), told(Some(SyncClass::Object), Disks::None));
         assert_eq!(on_members(ino, 100), below);
         assert_eq!(on_members(free, 0), Answer::Committed(Vec::new()));
@@ -351,13 +351,59 @@ fn what_members_may_not_have_is_committed_from_the_store_alone() {
         ino,
         PolicyEdit { confine: Some(None), exclude: Some(Some(OTHER)), ..PolicyEdit::default() },
     );
-    server.owner.set_group(Some(GROUP));
+    server.owner.set_groups(vec![GROUP]);
     assert_eq!(asked(), Answer::Classes(Vec::new()));
     assert_eq!(on_members(ino, 100), Answer::Committed(Vec::new()));
     edit(&server, ino, PolicyEdit { exclude: Some(Some(GROUP)), ..PolicyEdit::default() });
     assert_eq!(on_members(ino, 200), below);
-    server.owner.set_group(None);
+    server.owner.set_groups(Vec::new());
     assert_eq!(asked(), Answer::Classes(Vec::new()), "there are no members");
+    server.stop().unwrap();
+}
+
+/// Of a volume with two groups, a commit is held against what the group may have that its segments are in.
+#[test]
+fn of_several_groups_each_has_only_what_it_may_have() {
+    let world = World::new();
+    let server = world.owner();
+    let client = server.begin(1);
+    server.owner.set_groups(vec![GROUP, OTHER]);
+    let (confined, excluded) = (client.inode(make("a")).ino, client.inode(make("b")).ino);
+    let (both, free) = (client.inode(make("c")).ino, client.inode(make("d")).ino);
+    let to = PolicyEdit { confine: Some(Some(GROUP)), ..PolicyEdit::default() };
+    edit(&server, confined, to);
+    edit(&server, excluded, PolicyEdit { exclude: Some(Some(GROUP)), ..PolicyEdit::default() });
+    edit(&server, both, PolicyEdit { exclude: Some(Some(OTHER)), ..to });
+    let below = Answer::Failed(Failure::BelowClass);
+    let on_members = |ino, group, from| {
+        let set = OpenSegments { group, ..open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B])) };
+        committed(&client, ino, opened(&client, set)[0].segment, from, 100)
+    };
+    let taken = || Answer::Committed(Vec::new());
+    for (round, own) in [(0, taken()), (1, taken()), (2, below.clone())] {
+        let from = round * 100;
+        assert_eq!(on_members(confined, GROUP, from), own, "{round}");
+        assert_eq!(on_members(confined, OTHER, from), below);
+        assert_eq!(on_members(excluded, GROUP, from), below);
+        assert_eq!(on_members(both, OTHER, from), below);
+        assert_eq!(on_members(free, OTHER, from), taken());
+        let third = GroupId([9; 16]);
+        assert_eq!(on_members(free, third, from + 50), taken(), "nothing is said of its disks");
+        assert_eq!(on_members(excluded, third, from), below, "it is not the volume's");
+        // As the same is said of one group alone; then that one is taken away.
+        server.owner.set_groups(if round == 0 { vec![GROUP] } else { vec![OTHER] });
+    }
+    server.owner.set_groups(vec![OTHER, GROUP]);
+    // A client that hears of one answer for all groups goes to the store where one of them is barred.
+    let policies: Vec<PolicyId> =
+        [confined, excluded, both].map(|ino| server.owner.policy_of(ino).unwrap().policy).to_vec();
+    let told = |policy: &PolicyId| PolicyRule {
+        policy: *policy,
+        class: Some(SyncClass::Object),
+        disks: Disks::None,
+    };
+    let rules = policies.iter().map(told).collect();
+    assert_eq!(client.ask(Operation::Classes(policies)).answer(), Answer::Rules(rules));
     server.stop().unwrap();
 }
 
