@@ -47,7 +47,8 @@ mount_shared two
 for ((round = 1; round <= ROUNDS; round++)); do
   wait_for 60 "an owner" has_owner
   wait_for 60 "both servers" both_run
-  sleep 5
+  # At any time between two beats.
+  sleep "5.$(printf %03d $((RANDOM % 1000)))"
   python3 - "$SCRATCH/one" "$SCRATCH/two" "${META_PID[$OWNER]}" "$round" <<'PYTHON'
 import os, signal, sys, threading, time
 one, two, pid, number = sys.argv[1:]

@@ -88,7 +88,8 @@ impl Ownership {
     }
 
     /// The same for a server over a place that one server at a time has. Of all volumes there its owner is renewed by the server's beats ([`Ownership::renew`]) and by nothing else,
-    /// so whoever has the place now need not see that each stands still. No beat of another server that began after `alone_since` was committed, or will be.
+    /// so whoever has the place now need not see that each stands still. No beat of another server that began after `alone_since` was committed, or will be while this one has the place: who may have
+    /// lost it claims nothing.
     #[must_use]
     pub fn alone(self, alone_since: Moment) -> Ownership {
         Ownership { renewal: Renewal::Beats { alone_since }, ..self }

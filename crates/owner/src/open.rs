@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use forebay_cluster::{LeaseTable, Moment, SessionId, Sessions, SlotNumber, Standing, Terms};
+use forebay_cluster::{LeaseTable, SessionId, Sessions, SlotNumber, Standing, Terms};
 use forebay_engine::Engine;
 use forebay_env::Clock;
 use forebay_format::{
@@ -99,7 +99,7 @@ impl VolumeOwner {
             stops: false,
             rights,
             tokens,
-            deaf_noted: Moment::default(),
+            deaf_noted: now,
             recalled: FxHashMap::default(),
             given: held.0,
             reserved: Reserved::default(),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use forebay_cluster::{Claim, Fence, Moment, Ownership, ServerId, Terms};
-use forebay_engine::{Batch, Engine, EngineError, Outcome, settle};
+use forebay_engine::{Batch, Engine, EngineError, Outcome, Writers, settle};
 use forebay_format::{key::Key, moving_row::MovingRow, row::Row, shared_row::FenceRow};
 use forebay_meta::MetaError;
 use forebay_types::Epoch;
@@ -36,8 +36,8 @@ pub trait StandsBy {
     }
 }
 
-/// Waits until the volume in `engine` is free or its owner is not heard of, as `ownership` tells, and takes it. `None` once it is to stand by no more, or where nobody may own these
-/// rows: they are on their way to another engine, or there.
+/// Waits until the volume in `engine` is free or its owner is not heard of, as `ownership` tells, and takes it. `None` once it is to stand by no more, where nobody may own these
+/// rows (they are on their way to another engine, or there), and where an engine with one writer has to be opened again.
 ///
 /// # Errors
 /// [`EngineError`] where the engine fails for good; while it is unreachable, it is asked again.
@@ -55,10 +55,19 @@ pub fn stand_by(
                 by.saw(found.as_ref());
                 if let Some(claim) = ownership.saw(found, now)
                     && by.takes(now)
-                    && commit_claim(engine.as_ref(), &claim)?
                 {
-                    ownership.claimed(claim, now);
-                    return Ok(Some(Taken { ownership }));
+                    match commit_claim(engine.as_ref(), &claim)? {
+                        Some(Outcome::Committed) => {
+                            ownership.claimed(claim, now);
+                            return Ok(Some(Taken { ownership }));
+                        }
+                        // It may be this engine that is shut out, of which no other claim is taken either: it has to be opened again.
+                        Some(Outcome::Fenced) if engine.writers() == Writers::One => {
+                            by.pause(LOOK_EVERY);
+                            return Ok(None);
+                        }
+                        _ => {}
+                    }
                 }
             }
             Err(MetaError::Engine(error)) if may_pass(&error) => {
@@ -143,8 +152,8 @@ pub(crate) fn fence_value(fence: &Fence) -> Vec<u8> {
     FenceRow { epoch, server: server.map(|server| server.0), beat, address }.encode()
 }
 
-/// Whether the claim was committed. Where nobody can tell, it was not made: it is made again from what the row says then.
-fn commit_claim(engine: &dyn Engine, claim: &Claim) -> Result<bool, MetaError> {
+/// What became of a claim. Where nobody can tell, it was not made: it is made again from what the row says then.
+fn commit_claim(engine: &dyn Engine, claim: &Claim) -> Result<Option<Outcome>, MetaError> {
     let (key, value) = (Key::Fence.encode(), fence_value(&claim.fence));
     let expect = vec![(key.clone(), claim.expect.as_ref().map(fence_value))];
     let batch = Batch { expect, rows: vec![(&key, Some(&value))] };
@@ -153,8 +162,8 @@ fn commit_claim(engine: &dyn Engine, claim: &Claim) -> Result<bool, MetaError> {
         other => other,
     };
     match outcome {
-        Ok(outcome) => Ok(outcome == Outcome::Committed),
-        Err(error) if may_pass(&error) => Ok(false),
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(error) if may_pass(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use forebay_cluster::{Moment, ServerId, Terms};
@@ -62,9 +62,18 @@ impl Tenure {
     /// What the registry's engine says at this moment; `None` where servers share the place.
     pub(crate) fn of(engine: &dyn Engine, ticks: &dyn Ticks) -> Option<Tenure> {
         // Read first: time that passes in between is not counted.
-        let now = ticks.now();
         let alone_for = engine.alone_for()?;
-        Some(Tenure { alone_since: now - alone_for, renewed: Mutex::default() })
+        Some(Tenure { alone_since: ticks.now() - alone_for, renewed: Mutex::default() })
+    }
+
+    /// Whether no other server can have taken the place yet.
+    pub(crate) fn lasts(&self, now: Moment, terms: &Terms) -> bool {
+        self.renewed.lock().is_some_and(|began| now.since(began) < terms.serve_for)
+    }
+
+    /// For how long no beat was committed; `None` before the first one.
+    pub(crate) fn silent_for(&self, now: Moment) -> Option<Duration> {
+        self.renewed.lock().map(|began| now.since(began))
     }
 
     /// Renews the owner at this server, if there is one. Called after each beat for all, and for each volume once it has its owner.
@@ -95,14 +104,29 @@ impl Cluster {
         self.members.lock().alone_or_settled(volume, SETTLED_AFTER + HEAD_START)
     }
 
-    /// Says that this server lives, hears which others do, and follows what has changed in the registry.
-    pub(crate) fn beat(self: &Arc<Self>, beat: u64) -> Result<(), ServerError> {
+    /// Says that this server lives. Returns whether that is certain.
+    pub(crate) fn beat(&self, beat: u64) -> Result<bool, RegistryError> {
         let release = env!("CARGO_PKG_VERSION").to_owned();
         let row = MemberRow { address: self.address.clone(), beat, release };
         let began = self.ticks.now();
-        if self.registry.put_member(self.server, Some(&row))? {
+        let mut certain = self.registry.put_member(self.server, Some(&row))?;
+        if !certain && self.tenure.is_some() {
+            // Who was shut out hears of it by the next one.
+            certain = self.registry.put_member(self.server, Some(&row))?;
+        }
+        if certain {
             self.renewed(began);
         }
+        Ok(certain)
+    }
+
+    /// Whether this server alone has the place, for all that it knows; true where servers share it.
+    pub(crate) fn has_place(&self) -> bool {
+        self.tenure.as_ref().is_none_or(|tenure| tenure.lasts(self.ticks.now(), &self.terms))
+    }
+
+    /// Hears which other servers live, and follows what has changed in the registry.
+    pub(crate) fn keep_up(self: &Arc<Self>) -> Result<(), ServerError> {
         self.look()?;
         let forgotten = self.members.lock().forgotten();
         for server in forgotten {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use forebay_rpc::{
     Address, Gate, Security, Server, ServerConfig,
     wire::{BODY_MAX, Code, Refusal},
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -35,6 +35,8 @@ use crate::{
 
 /// How often a server says that it lives.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How long a server goes on that has its place alone and cannot say so.
+const SILENT_MAX: Duration = Duration::from_secs(30);
 /// How often a place is looked at that another process has.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Requests that wait for an engine or a store at a time; others wait for them.
@@ -87,14 +89,61 @@ pub struct MetaServer {
     network: Option<Server>,
     runtime: Option<Runtime>,
     beats: Option<Beats>,
-    failure: Arc<Mutex<Option<ServerError>>>,
+    failure: Failure,
 }
 
 struct Beats {
-    /// Dropped to end the thread.
-    until: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
-    renewals: JoinHandle<()>,
+    ends: Arc<Ends>,
+    /// One says that the server lives, and does nothing else: whoever is slow does not hold it up. One keeps up with the registry, and one renews members of groups.
+    threads: [JoinHandle<()>; 3],
+}
+
+/// The end of threads, which wait meanwhile.
+#[derive(Default)]
+struct Ends(Mutex<bool>, Condvar);
+
+impl Ends {
+    fn end(&self) {
+        *self.0.lock() = true;
+        self.1.notify_all();
+    }
+
+    /// Whether it has not come within this time.
+    fn goes_on_for(&self, time: Duration) -> bool {
+        let mut ended = self.0.lock();
+        if !*ended {
+            self.1.wait_for(&mut ended, time);
+        }
+        !*ended
+    }
+}
+
+/// Why a server cannot go on.
+type Failure = Arc<Mutex<Option<ServerError>>>;
+
+/// Says so where a thread panics that the server cannot do without.
+struct Needed(Failure);
+
+impl Drop for Needed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.lock() = Some(ServerError::Told("a thread of the server has panicked".to_owned()));
+        }
+    }
+}
+
+/// What was warned of last: the same is said once.
+#[derive(Default)]
+struct Warned(String);
+
+impl Warned {
+    fn of<E: std::fmt::Display>(&mut self, result: &Result<(), E>) {
+        let error = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if !error.is_empty() && error != self.0 {
+            tracing::warn!("the registry is tried again: {error}");
+        }
+        self.0 = error;
+    }
 }
 
 impl std::fmt::Debug for MetaServer {
@@ -155,7 +204,13 @@ impl MetaServer {
         if !wait_for_former_self(&cluster, stopped)? {
             return Ok(None);
         }
-        cluster.beat(1)?;
+        // What is not certain may be told by the next one: that another server has the place.
+        while !cluster.beat(1)? && cluster.tenure.is_some() {
+            if stopped() {
+                return Ok(None);
+            }
+        }
+        cluster.keep_up()?;
         gate.open(Serving(Arc::new(Service::new(Arc::clone(&cluster)))));
         let failure = Arc::default();
         let mut server =
@@ -165,37 +220,22 @@ impl MetaServer {
     }
 
     fn begin_beats(&self) -> std::io::Result<Beats> {
-        let (until, ended) = mpsc::channel::<()>();
-        let (cluster, failure) = (Arc::clone(&self.cluster), Arc::clone(&self.failure));
-        let thread = std::thread::Builder::new().name("fb-members".to_owned());
-        let thread = thread.spawn(move || {
-            let (mut beat, mut warned) = (1, String::new());
-            while ended.recv_timeout(BEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                beat += 1;
-                match cluster.beat(beat) {
-                    Ok(()) => warned.clear(),
-                    Err(error @ ServerError::Registry(RegistryError::ShutOut { .. })) => {
-                        *failure.lock() = Some(error);
-                        return;
-                    }
-                    Err(error) if error.to_string() == warned => {}
-                    Err(error) => {
-                        warned = error.to_string();
-                        tracing::warn!("the registry is tried again: {warned}");
-                    }
-                }
-                if let Some(twin) = twin(&cluster)
-                    && cluster.server > twin
-                {
-                    *failure.lock() = Some(is_twin(&cluster));
-                    return;
-                }
-            }
-        })?;
-        let cluster = Arc::clone(&self.cluster);
-        let renewals = std::thread::Builder::new().name("fb-renewals".to_owned());
-        let renewals = renewals.spawn(move || cluster.groups.renewals.run(&cluster))?;
-        Ok(Beats { until, thread, renewals })
+        let ends = Arc::new(Ends::default());
+        let thread = |name: &str, work: fn(&Arc<Cluster>, &Ends, &Failure)| {
+            let (cluster, ends, failure) =
+                (Arc::clone(&self.cluster), Arc::clone(&ends), Arc::clone(&self.failure));
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            thread.spawn(move || {
+                let _needed = Needed(Arc::clone(&failure));
+                work(&cluster, &ends, &failure);
+            })
+        };
+        let threads = [
+            thread("fb-beats", beats)?,
+            thread("fb-members", keeps_up)?,
+            thread("fb-renewals", |cluster, _, _| cluster.groups.renewals.run(cluster))?,
+        ];
+        Ok(Beats { ends, threads })
     }
 
     /// Where it listens, with the ports that the system chose.
@@ -230,10 +270,11 @@ impl MetaServer {
 
     /// Gives all volumes up in order, so that other servers have them at once, and ends.
     pub fn stop(mut self) {
-        self.end_beats();
         let all: Vec<Arc<Hosted>> = self.cluster.hosted.read().values().cloned().collect();
         all.iter().for_each(|hosted| hosted.stop());
         all.iter().for_each(|hosted| hosted.join());
+        // Before, they may renew what is given up.
+        self.end_beats();
         if let Err(error) = self.cluster.registry.put_member(self.cluster.server, None) {
             tracing::warn!("other servers will miss this one for a while: {error}");
         }
@@ -244,11 +285,13 @@ impl MetaServer {
     }
 
     fn end_beats(&mut self) {
-        if let Some(Beats { until, thread, renewals }) = self.beats.take() {
-            drop(until);
+        if let Some(Beats { ends, threads }) = self.beats.take() {
+            ends.end();
             self.cluster.groups.renewals.stop();
-            if thread.join().is_err() || renewals.join().is_err() {
-                tracing::error!("a thread of members panicked");
+            for thread in threads {
+                if thread.join().is_err() {
+                    tracing::error!("a thread of members panicked");
+                }
             }
         }
     }
@@ -263,6 +306,55 @@ impl Drop for MetaServer {
         all.iter().for_each(|hosted| hosted.join());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(FAREWELL);
+        }
+    }
+}
+
+/// Says each second that the server lives.
+fn beats(cluster: &Arc<Cluster>, ends: &Ends, failure: &Failure) {
+    let (mut beat, mut warned, mut due) = (1, Warned::default(), Instant::now() + BEAT_EVERY);
+    while ends.goes_on_for(due.saturating_duration_since(Instant::now())) {
+        if Instant::now() < due {
+            continue;
+        }
+        due = Instant::now() + BEAT_EVERY;
+        beat += 1;
+        let beaten = cluster.beat(beat).map(drop);
+        warned.of(&beaten);
+        if let Err(error) = beaten
+            && is_the_end(cluster, &error)
+        {
+            *failure.lock() = Some(error.into());
+            return;
+        }
+    }
+}
+
+/// Whether a server that cannot beat for this reason has to be started again: another one has its place, or what it stands on has failed for good while its volumes are not answered for.
+fn is_the_end(cluster: &Cluster, error: &RegistryError) -> bool {
+    let silent = || {
+        let tenure = cluster.tenure.as_ref();
+        tenure
+            .and_then(|tenure| tenure.silent_for(cluster.ticks.now()))
+            .is_some_and(|time| time >= SILENT_MAX)
+    };
+    match error {
+        RegistryError::ShutOut { .. } => true,
+        RegistryError::Engine(EngineError::Failed { .. } | EngineError::Damaged { .. }) => silent(),
+        _ => false,
+    }
+}
+
+/// Follows the registry each second.
+fn keeps_up(cluster: &Arc<Cluster>, ends: &Ends, failure: &Failure) {
+    let mut warned = Warned::default();
+    while ends.goes_on_for(BEAT_EVERY) {
+        warned.of(&cluster.keep_up());
+        if let Some(twin) = twin(cluster)
+            && cluster.server > twin
+        {
+            *failure.lock() = Some(is_twin(cluster));
+            return;
         }
     }
 }

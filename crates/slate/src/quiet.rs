@@ -47,12 +47,24 @@ pub(crate) struct Still<T> {
 
 impl Still<Instant> {
     /// Since when nobody else has put anything, asked by the process that has opened the database since and still has it. Opening puts one object, behind which no other writer puts any: so
-    /// it is the only new one, unless somebody else was still there.
+    /// it is the only new one, and the next after the last, unless somebody else was still there.
     pub(crate) fn alone_since(&self, place: &Place, path: &str) -> Result<Option<Instant>, EngineError> {
         let page = place.store.list(&wal(path), self.last.as_deref());
         let page = page.map_err(|error| place.explain(&error))?;
-        Ok((page.entries.len() == 1 && page.next.is_none()).then_some(self.since))
+        let keys: Vec<&str> = page.entries.iter().map(|entry| entry.key.as_str()).collect();
+        Ok((is_next(self.last.as_deref(), &keys) && page.next.is_none()).then_some(self.since))
     }
+}
+
+/// Whether there is one new object, and none that has gone again was before it. Without a former one nothing is known of that.
+fn is_next(last: Option<&str>, new: &[&str]) -> bool {
+    let [new] = new else { return false };
+    last.is_none_or(|last| number(last).is_some_and(|last| Some(last + 1) == number(new)))
+}
+
+/// An object of the log is called by its number: `…/wal/00000000000000000042.sst`.
+fn number(key: &str) -> Option<u64> {
+    key.rsplit('/').next()?.split('.').next()?.parse().ok()
 }
 
 fn wal(path: &str) -> String {
@@ -158,6 +170,20 @@ mod tests {
         let none = Slow::new(&[], &[]);
         assert_eq!(watch(&none, QUIET).unwrap(), Some(Still { last: None, since: Duration::ZERO }));
         assert_eq!(none.now.get(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_one_that_opening_puts_comes_right_behind_the_last() {
+        let key = |number: u64| format!("registry/wal/{number:020}.sst");
+        let is_next = |last: Option<u64>, new: &[u64]| {
+            let keys: Vec<String> = new.iter().copied().map(key).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            super::is_next(last.map(key).as_deref(), &keys)
+        };
+        assert!(is_next(Some(41), &[42]) && is_next(None, &[1]));
+        assert!(!is_next(Some(41), &[]) && !is_next(Some(41), &[42, 43]) && !is_next(None, &[1, 2]));
+        assert!(!is_next(Some(41), &[43]), "one before it was collected, or is not listed");
+        assert!(!super::is_next(Some(&key(41)), &["registry/wal/of-another-make"]));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! failed batch had is there as a whole or not at all. Relies on the caller to keep what it could not commit and to commit it again.
 
 use std::{
-    fs::File,
+    fs::{File, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -47,6 +47,9 @@ const COMMIT_ROOM: u64 = 64 << 10;
 const REOPEN_ROOM: u64 = 1 << 20;
 /// Commits that are refused after a failure before it is tried again although no space was freed.
 const PATIENCE: u32 = 32;
+/// How often it is tried to have a directory, and what lies between.
+const LOCK_TRIES: u32 = 30;
+const LOCK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Why an engine takes no rows at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +63,8 @@ pub enum EngineFault {
 /// An LSM tree in a directory.
 pub struct EmbeddedEngine {
     place: PathBuf,
+    /// The directory, which nobody else has while this lives: also while it is opened again.
+    _alone: File,
     /// `None` where it could not be opened again after a failure.
     opened: RwLock<Option<Opened>>,
     /// Held by the one commit at a time.
@@ -177,6 +182,22 @@ fn make_lock_file(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Takes the directory for this process, made where there is none (flock(2)).
+fn lock(dir: &Path) -> Result<File, EngineError> {
+    let failed = |error| explain(dir, fjall::Error::Io(error));
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let alone = File::open(dir).map_err(failed)?;
+    // Who had it may be about to end.
+    for _ in 0..LOCK_TRIES {
+        match alone.try_lock() {
+            Ok(()) => return Ok(alone),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_AGAIN),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+    Err(EngineError::Locked { place: dir.display().to_string() })
+}
+
 impl EmbeddedEngine {
     /// The name of a file in the engine's directory that has no bytes, only space.
     pub const RESERVE: &str = Reserve::NAME;
@@ -186,8 +207,10 @@ impl EmbeddedEngine {
     /// # Errors
     /// [`EngineError::Locked`] while another process has it, [`EngineError::Damaged`] where its files are not its own.
     pub fn open(dir: &Path) -> Result<EmbeddedEngine, EngineError> {
+        let alone = lock(dir)?;
         Ok(EmbeddedEngine {
             place: dir.to_owned(),
+            _alone: alone,
             opened: RwLock::new(Some(Opened::open(dir)?)),
             commit: Mutex::default(),
             fault: AtomicU8::new(0),
@@ -365,7 +388,7 @@ impl Engine for EmbeddedEngine {
         Writers::One
     }
 
-    /// Who had it before has let go of its lock.
+    /// Who had it before has ended: nobody lets go of its lock before.
     fn alone_for(&self) -> Option<Duration> {
         Some(Duration::MAX)
     }

@@ -135,3 +135,16 @@ fn a_lock_file_that_is_gone_is_made_again() {
     std::fs::remove_file(place.join("lock")).unwrap();
     assert_eq!(count(&EmbeddedEngine::open(&place).unwrap()), 10);
 }
+
+/// What it stands on is closed and opened anew after a failure. Who waits for the directory must not have it in between, and must not touch it before it has it.
+#[test]
+fn an_engine_that_failed_keeps_others_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = EmbeddedEngine::open(dir.path()).unwrap();
+    drop(engine.opened.write().take());
+    let locked = EmbeddedEngine::open(dir.path());
+    assert!(matches!(locked, Err(EngineError::Locked { .. })), "{locked:?}");
+    engine.reopen().unwrap();
+    drop(engine);
+    drop(EmbeddedEngine::open(dir.path()).unwrap());
+}

@@ -163,6 +163,12 @@ fn open(
         hosted.pause(AGAIN_AFTER / 10);
         return Ok(None);
     }
+    // And a server that has lost its own place, or may have, would take it from the one that has.
+    if !cluster.has_place() {
+        hosted.stand(Standing::StandsBy(None));
+        hosted.pause(AGAIN_AFTER / 10);
+        return Ok(None);
+    }
     match host.open(&name) {
         Ok(engine) => Ok(Some(engine)),
         Err(error @ EngineError::Missing { .. }) => {

@@ -39,6 +39,9 @@ impl StandsBy for Waits<'_> {
     }
 
     fn takes(&mut self, now: Moment) -> bool {
+        if !self.cluster.has_place() {
+            return false;
+        }
         let free = *self.free.get_or_insert(now);
         self.cluster.members.lock().takes(self.hosted.id, self.owner, free, now)
     }

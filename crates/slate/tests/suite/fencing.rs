@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc, Barrier, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -143,7 +143,7 @@ fn the_registry_is_not_taken_because_the_store_is_slow() {
 /// Who has opened it knows for how long nobody else has put anything: from before it was opened, unless somebody was still there.
 #[test]
 fn who_opens_the_registry_knows_since_when_nobody_else_has_put_anything() {
-    const SLOW: Duration = Duration::from_secs(1);
+    const SLOW: Duration = Duration::from_secs(3);
     for writes in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let former = open(dir.path()).registry().unwrap();
@@ -154,8 +154,11 @@ fn who_opens_the_registry_knows_since_when_nobody_else_has_put_anything() {
         // The log was looked at when the first of these comes.
         slow.plan(Operation::PutNew, Fault::Delay(SLOW));
         let (ended, wrote) = (AtomicBool::new(false), Mutex::new(None));
+        // As soon as it has begun: what is committed until it is shut out comes after the look.
+        let begun = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                begun.wait();
                 while writes && !ended.load(Ordering::Relaxed) {
                     let began = Instant::now();
                     match former.commit(&Batch::of(&row("still there"))) {
@@ -164,6 +167,7 @@ fn who_opens_the_registry_knows_since_when_nobody_else_has_put_anything() {
                     }
                 }
             });
+            begun.wait();
             let taken = other.registry().unwrap();
             ended.store(true, Ordering::Relaxed);
             let alone_for = taken.alone_for().unwrap();
