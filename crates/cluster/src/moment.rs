@@ -61,6 +61,11 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// Whether an owner still looks things up for others, of whom what renewed it last began then, if anything did.
+    pub(crate) fn serves(&self, renewed: Option<Moment>, now: Moment) -> bool {
+        renewed.is_some_and(|begun| now.since(begun) < self.serve_for)
+    }
+
     /// Whether the terms keep what the protocols need: an owner stops before another takes over although its clock runs slower by a tenth, it
     /// beats before it would have to stop, and a client ends its session before the owner does, on the same condition.
     #[must_use]

@@ -56,8 +56,8 @@ enum State {
         fence: Fence,
         /// What is being committed, and when that began.
         batch: Option<(Claim, Moment)>,
-        /// When what renewed it last began; `None` before anything did.
-        renewed: Option<Moment>,
+        /// When the last committed batch began.
+        renewed: Moment,
     },
 }
 
@@ -66,8 +66,13 @@ enum State {
 enum Renewal {
     /// Each batch of its own that was committed.
     Batches,
-    /// Each beat of its server that was committed to a place that one server at a time has; no beat of another one that began later than at this moment was.
-    Beats { alone_since: Moment },
+    /// Each beat of its server that was committed to a place that one server at a time has.
+    Beats {
+        /// No beat of another server that began later was.
+        alone_since: Moment,
+        /// When the last one of its own began.
+        last: Option<Moment>,
+    },
 }
 
 /// A server's view of who owns one volume.
@@ -92,7 +97,7 @@ impl Ownership {
     /// lost it claims nothing.
     #[must_use]
     pub fn alone(self, alone_since: Moment) -> Ownership {
-        Ownership { renewal: Renewal::Beats { alone_since }, ..self }
+        Ownership { renewal: Renewal::Beats { alone_since, last: None }, ..self }
     }
 
     /// What this server is.
@@ -124,12 +129,16 @@ impl Ownership {
         *seen = Some((found.clone(), since));
         // A fence of its own is left from a claim whose answer was lost: nobody answers by that.
         let nobodys = |fence: &Fence| fence.server.is_none_or(|server| server == self.server);
-        let free = found.as_ref().is_none_or(nobodys);
-        let since = match self.renewal {
-            Renewal::Batches => since,
-            Renewal::Beats { alone_since } => alone_since,
+        let to_be_had = match self.renewal {
+            Renewal::Batches => {
+                found.as_ref().is_none_or(nobodys) || now.since(since) >= self.terms.take_after
+            }
+            // Also what is nobody's: the former server may take it as long as its last beat lasts.
+            Renewal::Beats { alone_since, last } => {
+                now.since(alone_since) >= self.terms.take_after && self.terms.serves(last, now)
+            }
         };
-        if !free && now.since(since) < self.terms.take_after {
+        if !to_be_had {
             return None;
         }
         let epoch = found.as_ref().map_or(Epoch(1), |fence| fence.epoch.next());
@@ -137,19 +146,24 @@ impl Ownership {
         Some(Claim { expect: found, fence })
     }
 
-    /// Says that the batch with this claim, which was handed to the engine at `begun`, was committed: this server owns the volume. By its server's beats it is renewed first when one is told.
+    /// Says that the batch with this claim, which was handed to the engine at `begun`, was committed: this server owns the volume.
     pub fn claimed(&mut self, claim: Claim, begun: Moment) {
-        let renewed = match self.renewal {
-            Renewal::Batches => Some(begun),
-            Renewal::Beats { .. } => None,
-        };
-        self.state = State::Owns { fence: claim.fence, batch: None, renewed };
+        self.state = State::Owns { fence: claim.fence, batch: None, renewed: begun };
     }
 
-    /// Says that a beat of this server, which began at `begun`, was committed to the place that it has alone.
+    /// Says that a beat of this server, which began at `begun`, was committed to the place that it has alone. Until one lasts, it claims nothing.
     pub fn renew(&mut self, begun: Moment) {
-        if let (State::Owns { renewed, .. }, Renewal::Beats { .. }) = (&mut self.state, self.renewal) {
-            *renewed = (*renewed).max(Some(begun));
+        if let Renewal::Beats { last, .. } = &mut self.renewal {
+            *last = (*last).max(Some(begun));
+        }
+    }
+
+    /// When what renewed it last began.
+    fn renewed(&self) -> Option<Moment> {
+        match (&self.state, self.renewal) {
+            (State::StandsBy { .. }, _) => None,
+            (State::Owns { .. }, Renewal::Beats { last, .. }) => last,
+            (State::Owns { renewed, .. }, Renewal::Batches) => Some(*renewed),
         }
     }
 
@@ -171,9 +185,7 @@ impl Ownership {
             && let Some((claim, begun)) = batch.take()
         {
             *fence = claim.fence;
-            if self.renewal == Renewal::Batches {
-                *renewed = Some(begun);
-            }
+            *renewed = begun;
         }
     }
 
@@ -192,21 +204,13 @@ impl Ownership {
     /// Whether what is looked up at `now` may be told to others.
     #[must_use]
     pub fn may_look_up(&self, now: Moment) -> bool {
-        match &self.state {
-            State::StandsBy { .. } => false,
-            State::Owns { renewed, .. } => {
-                renewed.is_some_and(|renewed| now.since(renewed) < self.terms.serve_for)
-            }
-        }
+        self.terms.serves(self.renewed(), now)
     }
 
     /// When [`Ownership::may_look_up`] turns false, unless it is renewed before; `None` for others than the owner, and before it was renewed at all.
     #[must_use]
     pub fn serves_until(&self) -> Option<Moment> {
-        match &self.state {
-            State::StandsBy { .. } => None,
-            State::Owns { renewed, .. } => renewed.map(|renewed| renewed + self.terms.serve_for),
-        }
+        Some(self.renewed()? + self.terms.serve_for)
     }
 
     /// When the owner commits a batch although it has nothing to commit; `None` while one is under way, where its server's beats renew it, and for others.
@@ -214,7 +218,7 @@ impl Ownership {
     pub fn beat_at(&self) -> Option<Moment> {
         match (&self.state, self.renewal) {
             (State::Owns { batch: None, renewed, .. }, Renewal::Batches) => {
-                renewed.map(|renewed| renewed + self.terms.beat_every)
+                Some(*renewed + self.terms.beat_every)
             }
             _ => None,
         }
@@ -368,34 +372,52 @@ mod tests {
     #[test]
     fn one_server_after_the_other_is_renewed_by_its_beats_alone() {
         let mut row = Row::default();
-        let mut a = server(A).alone(at(0));
-        let claim = a.saw(None, at(10)).unwrap();
+        let mut a = server(A).alone(Moment(0));
+        assert!(a.saw(None, at(10_000)).is_none(), "no beat was told");
+        a.renew(at(10_000));
+        let claim = a.saw(None, at(10_010)).unwrap();
         assert!(row.commit(&claim));
-        a.claimed(claim, at(10));
-        assert!(!a.may_look_up(at(10)), "no beat was told");
-        a.renew(at(0));
-        assert!(a.may_look_up(at(1_999)));
+        a.claimed(claim, at(10_010));
+        assert!(a.may_look_up(at(11_999)));
         // Batches of the volume go on; beats do not.
-        for millis in (500..4_000).step_by(500) {
+        for millis in (10_500..14_000).step_by(500) {
             assert_eq!(a.beat_at(), None);
             let batch = a.begin(at(millis)).unwrap();
             assert!(row.commit(&batch));
             a.committed();
         }
-        assert!(!a.may_look_up(at(2_000)));
-        a.renew(at(2_500));
-        a.renew(at(1_500));
-        assert!(a.may_look_up(at(4_499)), "one that is told late changes nothing");
-        // Its last beat was not later than 2.5 s; that its fence moved meanwhile is no sign of one.
-        let mut b = server(B).alone(at(2_500));
-        let late = a.begin(at(5_000)).unwrap();
+        assert!(!a.may_look_up(at(12_000)));
+        a.renew(at(12_500));
+        a.renew(at(11_500));
+        assert!(a.may_look_up(at(14_499)), "one that is told late changes nothing");
+        // Its last beat was not later than 12.5 s; that its fence moved meanwhile is no sign of one.
+        let mut b = server(B).alone(at(12_500));
+        b.renew(at(15_000));
+        let late = a.begin(at(15_000)).unwrap();
         assert!(row.commit(&late));
-        assert!(b.saw(row.0.clone(), at(5_499)).is_none());
-        let taken = b.saw(row.0.clone(), at(5_500)).unwrap();
+        assert!(b.saw(row.0.clone(), at(15_499)).is_none());
+        let taken = b.saw(row.0.clone(), at(15_500)).unwrap();
         assert!(row.commit(&taken));
         a.committed();
-        let deposed = a.begin(at(5_600)).unwrap();
+        let deposed = a.begin(at(15_600)).unwrap();
         assert!(!row.commit(&deposed));
+        assert!(!a.fenced(row.0.clone(), at(15_600)));
+        assert!(
+            a.saw(row.0.clone(), at(20_000)).is_none(),
+            "it has not the place any more, and does not know it"
+        );
+    }
+
+    #[test]
+    fn what_is_nobodys_is_not_taken_while_the_former_server_may_take_it() {
+        let (mut a, mut b) = (server(A).alone(Moment(0)), server(B).alone(at(10_000)));
+        a.renew(at(10_000));
+        b.renew(at(10_500));
+        assert!(b.saw(None, at(10_500)).is_none());
+        assert!(a.saw(None, at(11_999)).is_some());
+        assert!(a.saw(None, at(12_000)).is_none(), "its last beat is over");
+        b.renew(at(12_500));
+        assert!(b.saw(None, at(13_000)).is_some());
     }
 
     #[test]

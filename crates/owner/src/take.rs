@@ -30,6 +30,11 @@ pub trait StandsBy {
     /// The fence as it was just read.
     fn saw(&mut self, _fence: Option<&Fence>) {}
 
+    /// When the last beat of this server began that was committed to the place that it has alone, if it has one so.
+    fn beat(&self) -> Option<Moment> {
+        None
+    }
+
     /// Whether to take the volume, which is to be had now. Asked again after a pause where not.
     fn takes(&mut self, _now: Moment) -> bool {
         true
@@ -53,6 +58,9 @@ pub fn stand_by(
             Ok(Found::Fence(found)) => {
                 let now = ticks.now();
                 by.saw(found.as_ref());
+                if let Some(begun) = by.beat() {
+                    ownership.renew(begun);
+                }
                 if let Some(claim) = ownership.saw(found, now)
                     && by.takes(now)
                 {

@@ -71,6 +71,11 @@ impl Tenure {
         self.renewed.lock().is_some_and(|began| now.since(began) < terms.serve_for)
     }
 
+    /// When the last beat began that was committed.
+    pub(crate) fn last(&self) -> Option<Moment> {
+        *self.renewed.lock()
+    }
+
     /// For how long no beat was committed; `None` before the first one.
     pub(crate) fn silent_for(&self, now: Moment) -> Option<Duration> {
         self.renewed.lock().map(|began| now.since(began))

@@ -13,7 +13,13 @@ use parking_lot::{Mutex, RwLock};
 use slatedb::{CloseReason, Db, DbSnapshot, DbStatus};
 use tokio::sync::watch;
 
-use crate::{bucket::Bucket, explain, place::Place, quiet::Still, reading};
+use crate::{
+    bucket::Bucket,
+    explain,
+    place::Place,
+    quiet::{Alone, Still},
+    reading,
+};
 
 pub(crate) struct SlateEngine {
     pub(crate) place: Arc<Place>,
@@ -32,7 +38,7 @@ pub(crate) struct SlateEngine {
     /// The newest one that is durable.
     visible: RwLock<Arc<DbSnapshot>>,
     /// No other process has committed anything that it handed over later.
-    alone_since: Instant,
+    alone: Alone,
 }
 
 impl std::fmt::Debug for SlateEngine {
@@ -59,14 +65,14 @@ impl SlateEngine {
             turn: Mutex::default(),
             flushing: Arc::default(),
             visible: RwLock::new(visible),
-            alone_since: Instant::now(),
+            alone: Alone::Since(Instant::now()),
         })
     }
 
     /// The same, opened after its log was seen to stand still.
     pub(crate) fn after(mut self, still: &Still<Instant>) -> Result<SlateEngine, EngineError> {
-        if let Some(since) = still.alone_since(&self.place, &self.path)? {
-            self.alone_since = since;
+        if let Some(alone) = still.alone(&self.place, &self.path)? {
+            self.alone = alone;
         }
         Ok(self)
     }
@@ -191,7 +197,10 @@ impl Engine for SlateEngine {
     }
 
     fn alone_for(&self) -> Option<Duration> {
-        Some(self.alone_since.elapsed())
+        Some(match self.alone {
+            Alone::Always => Duration::MAX,
+            Alone::Since(since) => since.elapsed(),
+        })
     }
 
     /// Of tables; what is only in the log is not counted.

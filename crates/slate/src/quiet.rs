@@ -46,14 +46,22 @@ pub(crate) struct Still<T> {
 }
 
 impl Still<Instant> {
-    /// Since when nobody else has put anything, asked by the process that has opened the database since and still has it. Opening puts one object, behind which no other writer puts any: so
-    /// it is the only new one, and the next after the last, unless somebody else was still there.
-    pub(crate) fn alone_since(&self, place: &Place, path: &str) -> Result<Option<Instant>, EngineError> {
+    /// For how long nobody else has put anything, asked by the process that has opened the database since and still has it. Opening puts one object, behind which no other writer puts any: so
+    /// it is the only new one, and the next after the last, unless somebody else was still there. Where it is the first of all, nobody ever was.
+    pub(crate) fn alone(&self, place: &Place, path: &str) -> Result<Option<Alone>, EngineError> {
         let page = place.store.list(&wal(path), self.last.as_deref());
         let page = page.map_err(|error| place.explain(&error))?;
         let keys: Vec<&str> = page.entries.iter().map(|entry| entry.key.as_str()).collect();
-        Ok((is_next(self.last.as_deref(), &keys) && page.next.is_none()).then_some(self.since))
+        let alone = if self.last.is_some() { Alone::Since(self.since) } else { Alone::Always };
+        Ok((is_next(self.last.as_deref(), &keys) && page.next.is_none()).then_some(alone))
     }
+}
+
+/// How long a process has had a database alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Alone {
+    Always,
+    Since(Instant),
 }
 
 /// Whether there is one new object, and none that has gone again was before it. Without a former one nothing is known of that.

@@ -87,11 +87,12 @@ pub enum RegistryReply {
         began: Moment,
         long: u64,
     },
-    /// `still`: nobody had put anything into it since it was seen.
+    /// `still`: nobody had put anything into it since it was seen; `first`: nor ever.
     Opened {
         by: Opening,
         seen: Moment,
         still: bool,
+        first: bool,
     },
     Beaten {
         by: Opening,
@@ -108,8 +109,9 @@ impl Registry {
             RegistryCall::Look { began } => RegistryReply::Log { began, long: self.log },
             RegistryCall::Open { by, seen: (long, seen) } => {
                 let still = self.log == long;
+                let first = self.log == 0;
                 (self.opened, self.log) = (Some(by), self.log + 1);
-                RegistryReply::Opened { by, seen, still }
+                RegistryReply::Opened { by, seen, still, first }
             }
             RegistryCall::Beat { by, .. } if self.opened != Some(by) => RegistryReply::ShutOut { by },
             RegistryCall::Beat { by, began } => {

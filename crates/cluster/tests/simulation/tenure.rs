@@ -89,12 +89,13 @@ impl Tenure {
                 }
                 None
             }
-            (RegistryReply::Opened { by, seen, still }, State::Opens) if by == self.opening => {
+            (RegistryReply::Opened { by, seen, still, first }, State::Opens) if by == self.opening => {
                 (self.state, self.asked) = (State::Has, None);
-                let since =
-                    if still || context.planted(Planted::TakesPlaceUnseen) { seen } else { context.clock };
-                let early = context.planted(Planted::TakesPlaceEarly);
-                Some(Event::Alone { since: if early { Moment(0) } else { since } })
+                let still = still || context.planted(Planted::TakesPlaceUnseen);
+                // Where it is the first that ever was, nobody else has beaten.
+                let always = still && first || context.planted(Planted::TakesPlaceEarly);
+                let since = if still { seen } else { context.clock };
+                Some(Event::Alone { since: if always { Moment(0) } else { since } })
             }
             (RegistryReply::Beaten { by, began }, State::Has) if by == self.opening => {
                 Some(Event::Renewed { began })

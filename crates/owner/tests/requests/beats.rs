@@ -20,10 +20,10 @@ fn refuses(server: &Server) -> bool {
 #[test]
 fn an_owner_answers_as_long_as_its_server_beats_and_puts_no_beats_of_its_own() {
     let world = World::new();
-    let server = world.owner_alone(Moment::default()).unwrap();
-    assert!(refuses(&server), "it has not heard of a beat");
+    world.ticks.pass(Duration::from_secs(60));
+    assert!(world.owner_alone_by(Moment::default(), None).is_none(), "it has not heard of a beat");
     let began = world.ticks.now();
-    server.owner.renewed(began);
+    let server = world.owner_alone(Moment::default()).unwrap();
     let client = server.begin(1);
     let asked = world.engine.asked();
     world.ticks.pass(Duration::from_millis(1_999));
@@ -42,8 +42,8 @@ fn an_owner_answers_as_long_as_its_server_beats_and_puts_no_beats_of_its_own() {
 #[test]
 fn what_may_not_be_looked_up_waits_for_the_next_beat() {
     let world = World::new();
+    world.ticks.pass(Duration::from_secs(60));
     let server = world.owner_alone(Moment::default()).unwrap();
-    server.owner.renewed(world.ticks.now());
     let (writer, reader) = (server.begin(1), server.begin(2));
     let granted = writer.ask_for(Operation::Inode(Ino::ROOT), Lease::Write).get().unwrap();
     let seen = reader.ask(lookup("a"));
@@ -68,14 +68,12 @@ fn the_next_server_waits_from_when_it_has_the_place_and_not_from_when_it_saw_the
     world.ticks.pass(Duration::from_secs(60));
     let first = world.owner_alone(Moment::default()).unwrap();
     let alone_since = world.ticks.now();
-    first.owner.renewed(alone_since);
     let client = first.begin(1);
     client.ask(make("a")).answer();
     world.ticks.pass(Duration::from_millis(2_999));
     assert!(world.owner_alone(alone_since).is_none());
     world.ticks.pass(Duration::from_millis(1));
     let next = world.owner_alone(alone_since).unwrap();
-    next.owner.renewed(world.ticks.now());
     first.owner.renewed(alone_since);
     assert!(refuses(&first) && !refuses(&next));
     next.owner.reclaim(client.session, &[]).unwrap();
@@ -92,11 +90,11 @@ fn the_next_server_waits_from_when_it_has_the_place_and_not_from_when_it_saw_the
 #[test]
 fn sessions_live_on_while_no_beat_is_heard_of() {
     let world = World::new();
+    world.ticks.pass(Duration::from_secs(60));
     let first = world.owner_alone(Moment::default()).unwrap();
-    first.owner.renewed(world.ticks.now());
     let client = first.begin(1);
     first.stop().unwrap();
-    // The next server has the place, and cannot say so yet.
+    // The next server has the place, and cannot say so any more.
     let next = world.owner_alone(Moment::default()).unwrap();
     for _ in 0..10 {
         world.ticks.pass(Duration::from_secs(3));

@@ -96,11 +96,16 @@ impl World {
         self.serve(taken, engine)
     }
 
-    /// A server that alone has the place since then, and owns the volume; `None` while it is not to be had.
+    /// A server that alone has the place since then, has said so just now, and owns the volume; `None` while it is not to be had.
     pub fn owner_alone(&self, alone_since: Moment) -> Option<Server> {
+        self.owner_alone_by(alone_since, Some(self.ticks.now()))
+    }
+
+    /// One whose last beat began then.
+    pub fn owner_alone_by(&self, alone_since: Moment, beat: Option<Moment>) -> Option<Server> {
         let ownership = Ownership::new(self.next_server(), "test:1".to_owned(), Terms::default());
         let engine: Arc<dyn forebay_engine::Engine> = Arc::clone(&self.engine) as _;
-        let mut once = Once(false);
+        let mut once = Once { over: false, beat };
         let taken = stand_by(&engine, ownership.alone(alone_since), self.ticks.as_ref(), &mut once).unwrap();
         taken.map(|taken| self.serve(taken, engine))
     }
@@ -127,15 +132,22 @@ impl World {
 }
 
 /// Looks once.
-struct Once(bool);
+struct Once {
+    over: bool,
+    beat: Option<Moment>,
+}
 
 impl StandsBy for Once {
     fn pause(&mut self, _: Duration) {
-        self.0 = true;
+        self.over = true;
     }
 
     fn stopped(&self) -> bool {
-        self.0
+        self.over
+    }
+
+    fn beat(&self) -> Option<Moment> {
+        self.beat
     }
 }
 

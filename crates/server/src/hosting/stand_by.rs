@@ -4,7 +4,7 @@ use forebay_cluster::{Fence, Moment, ServerId};
 use forebay_owner::StandsBy;
 
 use super::{Hosted, Standing};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Tenure};
 
 /// A server that stands by for a volume: says who has it, and leaves it to its preferred server for a while.
 pub(super) struct Waits<'a> {
@@ -38,10 +38,11 @@ impl StandsBy for Waits<'_> {
         self.hosted.stand(Standing::StandsBy(owner));
     }
 
+    fn beat(&self) -> Option<Moment> {
+        self.cluster.tenure.as_ref().and_then(Tenure::last)
+    }
+
     fn takes(&mut self, now: Moment) -> bool {
-        if !self.cluster.has_place() {
-            return false;
-        }
         let free = *self.free.get_or_insert(now);
         self.cluster.members.lock().takes(self.hosted.id, self.owner, free, now)
     }
