@@ -9,11 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_group::{Append, MemberId, MemberState, ViewEpoch};
+use forebay_group::{Append, MemberId, MemberState};
 use forebay_protocol::SealedSegment;
 use forebay_types::{SegmentId, SyncClass};
 
-use super::{Known, VolumeGroup, link::MemberLink, writes::Asking};
+use super::{VolumeGroup, groups::Known, link::MemberLink, writes::Asking};
 use crate::data::{Appended, MemberFailed, Members, WriteGroup};
 
 /// How long all of a set may take to have an append on stable storage.
@@ -25,19 +25,19 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 
 type Answer = Result<Appended, String>;
 
-/// How members are reached: not at all who is not in the view.
-type Links = Vec<Option<Arc<MemberLink>>>;
+/// A member's group, as it is known, and how it is reached: not at all who is in no view.
+type Reached = Option<(Arc<Known>, Arc<MemberLink>)>;
 
 fn failed(member: MemberId, why: impl Into<String>) -> MemberFailed {
     MemberFailed { member, why: why.into() }
 }
 
 impl VolumeGroup {
-    /// The group as it is known now, and the links to these members.
-    fn links_of(&self, set: &[MemberId]) -> Option<(Arc<Known>, Links)> {
-        let known = self.shared.known.read().clone()?;
-        let links = set.iter().map(|member| known.links.get(member).cloned()).collect();
-        Some((known, links))
+    /// These members, as they are known now. A set is of the group that was chosen when it was opened, whichever is chosen by now.
+    fn reach(&self, set: &[MemberId]) -> Vec<Reached> {
+        let groups = self.shared.groups();
+        let reached = |(known, link): (&Arc<Known>, &Arc<MemberLink>)| (Arc::clone(known), Arc::clone(link));
+        set.iter().map(|member| groups.link(*member).map(reached)).collect()
     }
 
     /// Asks each of a set in a thread of its own. The answers come with the place of the member.
@@ -49,18 +49,17 @@ impl VolumeGroup {
     ) -> Receiver<(usize, Answer)> {
         let (tell, answers) = channel();
         let until = Instant::now() + within;
-        let links = self.links_of(set);
-        for (at, member) in set.iter().enumerate() {
-            let link = links.as_ref().and_then(|(known, links)| Some((known.id, links[at].clone()?)));
-            let Some((group, link)) = link else {
+        for (at, (member, reached)) in set.iter().zip(self.reach(set)).enumerate() {
+            let Some((known, link)) = reached else {
                 // The receiver lives.
                 let _ = tell.send((at, Err("it is not in the view of its group".to_owned())));
                 continue;
             };
+            let (group, view) = (known.id, known.view.epoch);
             let (shared, member) = (Arc::clone(&self.shared), *member);
             let (heard, ask) = (tell.clone(), ask.clone());
             let put = self.shared.crew.put(move || {
-                let answer = ask(&link, &Asking { reader: &shared.reader, group, member, until });
+                let answer = ask(&link, &Asking { reader: &shared.reader, group, view, member, until });
                 // Whoever asked may have given up.
                 let _ = heard.send((at, answer));
             });
@@ -87,7 +86,7 @@ fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answe
 
 impl Members for VolumeGroup {
     fn writes_over(&self) -> Option<WriteGroup> {
-        let known = self.shared.known.read().clone()?;
+        let known = self.chosen()?;
         // A number that this release does not know is none to write by.
         let copies = known.writes.filter(|copies| SyncClass::of_copies(*copies).is_some())?;
         let active = |id: &&MemberId| {
@@ -103,11 +102,10 @@ impl Members for VolumeGroup {
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
         let (sent, shared) = (append.clone(), Arc::downgrade(&self.shared));
-        let known = self.shared.known.read().as_ref().map_or(ViewEpoch(0), |known| known.view.epoch);
         let answers = self.ask_all(set, ALL_WITHIN, move |link, asking| {
             let (appended, epoch) = link.writes.append(&sent, asking)?;
             if let Some(shared) = shared.upgrade() {
-                shared.told(epoch, known);
+                shared.told(epoch, asking.view);
             }
             Ok(appended)
         });
@@ -144,17 +142,20 @@ impl Members for VolumeGroup {
         len: u32,
     ) -> Result<Bytes, MemberFailed> {
         let mut last = failed(set.first().copied().unwrap_or_default(), "nobody knows its group");
-        let Some((known, links)) = self.links_of(set) else { return Err(last) };
-        let mut asked: Vec<_> = set.iter().zip(&links).collect();
+        if self.shared.groups().all().is_empty() {
+            return Err(last);
+        }
+        let mut asked: Vec<_> = set.iter().zip(self.reach(set)).collect();
         // Of this machine first; those that are connected; by their round trips.
-        asked.sort_by_key(|(_, link)| link.as_ref().map(|link| (!link.on_node, link.writes.cost())));
-        for (member, link) in asked {
-            let Some(link) = link else {
+        asked.sort_by_key(|(_, to)| to.as_ref().map(|(_, link)| (!link.on_node, link.writes.cost())));
+        for (member, reached) in asked {
+            let Some((known, link)) = reached else {
                 last = failed(*member, "it is not in the view of its group");
                 continue;
             };
             let (reader, until) = (&self.shared.reader, Instant::now() + READ_WITHIN);
-            let asking = Asking { reader, group: known.id, member: *member, until };
+            let (group, view) = (known.id, known.view.epoch);
+            let asking = Asking { reader, group, view, member: *member, until };
             match link.writes.read(segment, (offset, len), &asking) {
                 Ok(bytes) => {
                     let count =

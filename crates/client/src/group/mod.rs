@@ -5,6 +5,7 @@
 //! a member has taken in are at the member that they were meant for. Relies on placement: who knows the same view asks the same members.
 
 mod crew;
+mod groups;
 mod here;
 mod link;
 mod members;
@@ -44,8 +45,9 @@ pub use store::GroupStore;
 use crate::{
     group::{
         crew::Crew,
+        groups::{Groups, Known},
         link::{Answered, MemberLink},
-        route::{Pieces, Widths},
+        route::Pieces,
     },
     transport::{Transport, Trouble},
 };
@@ -91,18 +93,6 @@ struct Counts {
     store: AtomicU64,
 }
 
-/// A group as it is known.
-struct Known {
-    name: String,
-    id: GroupId,
-    view: View,
-    links: FxHashMap<MemberId, Arc<MemberLink>>,
-    /// Those of them that are on this machine.
-    here: Vec<MemberId>,
-    /// On how many members what is written is before it counts, where it is written over the group.
-    writes: Option<u8>,
-}
-
 #[derive(Debug, Default)]
 struct Looking {
     /// A member knows of a later view, or does not answer.
@@ -117,9 +107,8 @@ struct Looking {
 struct Shared {
     transport: Arc<dyn Transport>,
     reader: Reader,
-    known: RwLock<Option<Arc<Known>>>,
+    groups: RwLock<Arc<Groups>>,
     pieces: Pieces,
-    widths: Widths,
     /// What was found wrong, and when.
     wrong: Mutex<Vec<(ObjectRef, u64, u64, Instant)>>,
     counts: Counts,
@@ -152,9 +141,8 @@ impl VolumeGroup {
         let shared = Arc::new(Shared {
             transport,
             reader,
-            known: RwLock::new(None),
+            groups: RwLock::default(),
             pieces: Pieces::default(),
-            widths: Widths::default(),
             wrong: Mutex::default(),
             counts: Counts::default(),
             looking: Mutex::default(),
@@ -180,10 +168,10 @@ impl VolumeGroup {
         Ok(Arc::new(VolumeGroup { shared, thread: Mutex::new(thread) }))
     }
 
-    /// The name of the group, if the volume has one.
+    /// The name of the group that is gone by, if the volume has one.
     #[must_use]
     pub fn name(&self) -> Option<String> {
-        self.shared.known.read().as_ref().map(|known| known.name.clone())
+        self.shared.groups().chosen().map(|known| known.name.clone())
     }
 
     /// Where bytes of objects came from.
@@ -207,7 +195,7 @@ impl VolumeGroup {
     /// Bytes that came were not what was written: members are told, and these are read from the store for a while.
     pub(crate) fn distrust(&self, object: ObjectRef, offset: u64, len: u32) {
         let shared = &self.shared;
-        if shared.known.read().is_none() {
+        if shared.groups().all().is_empty() {
             return;
         }
         let mut wrong = shared.wrong.lock();
@@ -219,23 +207,27 @@ impl VolumeGroup {
         shared.changed.notify_all();
     }
 
-    /// Bytes of an object, all of one piece, from a member. `None`: the store is to be asked.
-    fn fetch(&self, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
+    /// The group that new reads go through.
+    fn chosen(&self) -> Option<Arc<Known>> {
+        self.shared.groups().chosen().cloned()
+    }
+
+    /// Bytes of an object, all of one piece, from a member of a group. `None`: the store is to be asked.
+    fn fetch(&self, known: &Known, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
         let shared = &self.shared;
-        let known = shared.known.read().clone()?;
         if shared.is_wrong(object, offset, u64::from(len)) {
             return None;
         }
         let (segment, at, piece) = shared.pieces.of(object, offset);
         let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false };
-        let width = shared.widths.of(piece);
+        let width = known.widths.of(piece);
         for id in route::candidates(&known.view, &known.here, piece, width, |id| {
             known.links.get(&id).map_or(u64::MAX, |link| link.cost())
         }) {
             let Some(link) = known.links.get(&id) else { continue };
             match link.fetch(&fetch, &shared.reader, known.id) {
                 Answered::Bytes(bytes, width, epoch) if bytes.len() == len as usize => {
-                    shared.widths.learn(piece, width);
+                    known.widths.learn(piece, width);
                     shared.told(epoch, known.view.epoch);
                     let count = if link.on_node { &shared.counts.node } else { &shared.counts.group };
                     count.fetch_add(u64::from(len), Relaxed);
@@ -252,7 +244,7 @@ impl VolumeGroup {
     /// The length of an object, from a member.
     fn length(&self, object: ObjectRef) -> Option<u64> {
         let shared = &self.shared;
-        let known = shared.known.read().clone()?;
+        let known = self.chosen()?;
         let (segment, at, piece) = shared.pieces.of(object, 0);
         let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
         let none = |_: MemberId| 0;
@@ -282,7 +274,7 @@ impl VolumeGroup {
         }
         // Members that do not hear that a segment ends learn it later.
         self.shared.crew.rest(STOP_WITHIN);
-        *self.shared.known.write() = None;
+        *self.shared.groups.write() = Arc::default();
     }
 }
 
@@ -319,34 +311,20 @@ fn follow(shared: &Weak<Shared>) {
 }
 
 impl Shared {
+    fn groups(&self) -> Arc<Groups> {
+        Arc::clone(&self.groups.read())
+    }
+
     /// Asks for the view. `false` where the servers know of no groups.
     fn look(&self) -> bool {
-        let known = self.known.read().clone();
-        let epoch = known.as_ref().map_or(ViewEpoch(0), |known| known.view.epoch);
+        let before = self.groups();
+        let epoch = before.all().first().map_or(ViewEpoch(0), |known| known.view.epoch);
         let Reader { volume, token, .. } = &self.reader;
         let request = ViewOf { volume: volume.clone(), token: token.clone(), known: epoch };
         match self.transport.view_of(&request, PATIENCE) {
-            Ok(None) => *self.known.write() = None,
-            Ok(Some(GroupView { name, id, view, writes })) => {
-                let same = known.as_ref().filter(|known| known.id == id);
-                match (view, same) {
-                    (Some(view), same) => {
-                        let next = self.next(name, id, view, same.map(|known| &**known));
-                        let next = Known { writes, ..next };
-                        *self.known.write() = Some(Arc::new(next));
-                    }
-                    // The view is the same; who is on this machine may not be.
-                    (None, Some(same)) if same.writes != writes || self.moved(same) => {
-                        let next = self.next(name, id, same.view.clone(), Some(same));
-                        *self.known.write() = Some(Arc::new(Known { writes, ..next }));
-                    }
-                    (None, Some(_)) => {}
-                    // Another group, of which no view was told: it is asked for all of it.
-                    (None, None) => {
-                        *self.known.write() = None;
-                        self.looking.lock().wanted = true;
-                    }
-                }
+            Ok(told) => {
+                let all = told.into_iter().filter_map(|view| self.follow(view, &before)).collect();
+                *self.groups.write() = Arc::new(Groups::new(all));
             }
             // What is known goes on to count.
             Err(Trouble::Never(why)) => {
@@ -363,6 +341,29 @@ impl Shared {
         }
         self.looking.lock().heard = true;
         true
+    }
+
+    /// A group as it is by what was told. `None` where that is not enough: it is asked for again.
+    fn follow(&self, told: GroupView, before: &Groups) -> Option<Arc<Known>> {
+        let GroupView { name, id, view, writes } = told;
+        let same = before.of(id);
+        match (view, same) {
+            (Some(view), same) => {
+                let next = self.next(name, id, view, same.map(|known| &**known));
+                Some(Arc::new(Known { writes, ..next }))
+            }
+            // The view is the same; who is on this machine may not be.
+            (None, Some(same)) if same.writes != writes || self.moved(same) => {
+                let next = self.next(name, id, same.view.clone(), Some(same));
+                Some(Arc::new(Known { writes, ..next }))
+            }
+            (None, Some(same)) => Some(Arc::clone(same)),
+            // Another group, of which no view was told: it is asked for all of it.
+            (None, None) => {
+                self.looking.lock().wanted = true;
+                None
+            }
+        }
     }
 
     /// The group with this view; members that stay keep their connections.
@@ -392,7 +393,8 @@ impl Shared {
             links.insert(*member, link);
         }
         let here = links.iter().filter(|(_, link)| link.on_node).map(|(id, _)| *id).collect();
-        Known { name, id, view, links, here, writes: None }
+        let widths = before.map(|before| Arc::clone(&before.widths)).unwrap_or_default();
+        Known { name, id, view, links, here, writes: None, widths }
     }
 
     /// A member goes by this view.

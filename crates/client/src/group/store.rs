@@ -62,15 +62,14 @@ impl Backend for GroupStore {
         let Some(object) = parse_key(key).filter(|_| !range.is_empty()) else {
             return self.read_store(key, range);
         };
-        if self.group.shared.known.read().is_none() {
-            return self.read_store(key, range);
-        }
+        // A read ends in the group in which it began.
+        let Some(known) = self.group.chosen() else { return self.read_store(key, range) };
         let mut whole = BytesMut::new();
         let mut start = range.start;
         while start < range.end {
             let end = self.group.part(object, start, range.end.min(start + FETCH_MAX));
             // Not above 8 MiB.
-            let fetched = self.group.fetch(object, start, (end - start) as u32);
+            let fetched = self.group.fetch(&known, object, start, (end - start) as u32);
             let bytes = match fetched {
                 Some(bytes) => bytes,
                 None => self.read_store(key, start..end)?,

@@ -67,7 +67,7 @@ impl VolumeGroup {
 
     fn warm_part(&self, stored: &Stored, start: u64, end: u64) -> Result<Warmed, NotWarm> {
         let shared = &self.shared;
-        let Some(known) = shared.known.read().clone() else {
+        let Some(known) = self.chosen() else {
             return Err(NotWarm::Failed("the volume is read through no group".to_owned()));
         };
         let (segment, at, piece) = shared.pieces.of(stored.object, start);

@@ -41,6 +41,8 @@ const MEAN_FIRST_US: u64 = 5_000;
 pub(super) struct Asking<'a> {
     pub(super) reader: &'a Reader,
     pub(super) group: GroupId,
+    /// The view of the group by which it is asked.
+    pub(super) view: ViewEpoch,
     pub(super) member: MemberId,
     /// Until when there has to be an answer.
     pub(super) until: Instant,

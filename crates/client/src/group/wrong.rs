@@ -17,16 +17,18 @@ impl Shared {
         wrong.iter().any(|(of, from, to, _)| *of == object && *from < end && offset < *to)
     }
 
-    /// Tells all members that may have given these bytes.
+    /// Tells all members that may have given these bytes, of whichever group.
     pub(super) fn tell_wrong(&self, wrong: &[(ObjectRef, u64, u32)]) {
-        let Some(known) = self.known.read().clone() else { return };
+        let groups = self.groups();
         for (object, offset, len) in wrong {
             let (_, _, piece) = self.pieces.of(*object, *offset);
             let distrust = Distrust { object: *object, offset: *offset, len: *len };
-            let width = self.widths.of(piece).max(2) as usize;
-            for id in route::ranked(&known.view, &known.here, piece).into_iter().take(width) {
-                if let Some(link) = known.links.get(&id) {
-                    link.distrust(&distrust, &self.reader, known.id);
+            for known in groups.all() {
+                let width = known.widths.of(piece).max(2) as usize;
+                for id in route::ranked(&known.view, &known.here, piece).into_iter().take(width) {
+                    if let Some(link) = known.links.get(&id) {
+                        link.distrust(&distrust, &self.reader, known.id);
+                    }
                 }
             }
         }

@@ -1,0 +1,53 @@
+//! The groups of a volume as they are known, and the one that is gone by.
+
+use std::sync::Arc;
+
+use forebay_group::{GroupId, MemberId, View};
+use rustc_hash::FxHashMap;
+
+use super::{link::MemberLink, route::Widths};
+
+/// A group as it is known.
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) id: GroupId,
+    pub(super) view: View,
+    pub(super) links: FxHashMap<MemberId, Arc<MemberLink>>,
+    /// Those of them that are on this machine.
+    pub(super) here: Vec<MemberId>,
+    /// On how many members what is written is before it counts, where it is written over the group.
+    pub(super) writes: Option<u8>,
+    /// On how many of its members pieces are.
+    pub(super) widths: Arc<Widths>,
+}
+
+/// All of them, as they were told at one time.
+#[derive(Default)]
+pub(super) struct Groups {
+    /// In the order in which the volume has them.
+    all: Vec<Arc<Known>>,
+}
+
+impl Groups {
+    pub(super) fn new(all: Vec<Arc<Known>>) -> Groups {
+        Groups { all }
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Known>] {
+        &self.all
+    }
+
+    /// The one through which new reads go and over which new segments are written.
+    pub(super) fn chosen(&self) -> Option<&Arc<Known>> {
+        self.all.first()
+    }
+
+    pub(super) fn of(&self, id: GroupId) -> Option<&Arc<Known>> {
+        self.all.iter().find(|known| known.id == id)
+    }
+
+    /// How a member is reached, whichever group is chosen: it is of one of them.
+    pub(super) fn link(&self, member: MemberId) -> Option<(&Arc<Known>, &Arc<MemberLink>)> {
+        self.all.iter().find_map(|known| Some((known, known.links.get(&member)?)))
+    }
+}
