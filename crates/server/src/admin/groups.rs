@@ -82,7 +82,7 @@ pub(crate) fn groups(
         GroupRequest::SetClass(volume, class) => set_class(cluster, volume, *class)?,
         GroupRequest::OfVolume(_) => {}
     }
-    let name = match request {
+    let names = match request {
         GroupRequest::Assign(volume, _)
         | GroupRequest::OfVolume(volume)
         | GroupRequest::SetClass(volume, _) => {
@@ -92,7 +92,7 @@ pub(crate) fn groups(
                 cluster.groups.refresh(cluster)?;
                 hosted.tell_owner(cluster);
             }
-            row.group.clone()
+            row.groups().map(str::to_owned).collect()
         }
         GroupRequest::Create(name, _)
         | GroupRequest::Show(name)
@@ -101,10 +101,10 @@ pub(crate) fn groups(
         | GroupRequest::Drain(name, _)
         | GroupRequest::Remove(name, _)
         | GroupRequest::GiveUp(name, _)
-        | GroupRequest::Delete(name) => name.clone(),
-        GroupRequest::List => String::new(),
+        | GroupRequest::Delete(name) => vec![name.clone()],
+        GroupRequest::List => Vec::new(),
     };
-    if name.is_empty() { Ok(Vec::new()) } else { show(cluster, &name).map(|info| vec![info]) }
+    names.iter().map(|name| show(cluster, name)).collect()
 }
 
 pub(super) fn no_group(name: &str) -> Refused {
@@ -216,9 +216,11 @@ fn delete(cluster: &Cluster, name: &str) -> Result<(), Refused> {
                 "the group '{name}' has members: stop their proxies, or drain and remove them"
             )));
         }
-        if let Some((volume, _)) = view.volumes.iter().find(|(_, row)| row.group == name) {
+        if let Some((volume, row)) = view.volumes.iter().find(|(_, row)| row.has_group(name)) {
+            let others: Vec<&str> = row.groups().filter(|group| *group != name).collect();
+            let others = if others.is_empty() { "none".to_owned() } else { others.join(",") };
             return Err(invalid(format!(
-                "the volume '{volume}' is read through the group '{name}': `forebay volume set {volume} --group none` ends that"
+                "the volume '{volume}' is read through the group '{name}': `forebay volume set {volume} --group {others}` ends that"
             )));
         }
         Ok((vec![Change::GroupGoes(name.to_owned(), found.bytes)], ()))
@@ -237,13 +239,14 @@ fn assign(cluster: &Cluster, volume: &str, group: Option<&str>) -> Result<(), Re
             return Err(no_group(group));
         }
         let group = group.unwrap_or_default().to_owned();
-        if row.class != WriteClass::Object && group != row.group {
+        if row.class != WriteClass::Object && (group != row.group || !row.further.is_empty()) {
             return Err(invalid(format!(
                 "the volume '{volume}' is written over the group '{}': `forebay volume set {volume} --durability object` ends that, and once `forebay group show` tells of nothing dirty it may be read through another one",
                 row.group
             )));
         }
-        let changed = VolumeRow { group, generation: row.generation + 1, ..row.clone() };
+        let further = Vec::new();
+        let changed = VolumeRow { group, further, generation: row.generation + 1, ..row.clone() };
         Ok((vec![Change::Volume(volume.to_owned(), Some(changed))], ()))
     })
 }
@@ -267,12 +270,13 @@ fn set_class(cluster: &Cluster, volume: &str, class: WriteClass) -> Result<(), R
                     "the volume '{volume}' has no group of proxies that could keep copies: give one by --group"
                 )));
             }
-            let found = cluster.registry.group(&row.group)?.ok_or_else(|| no_group(&row.group))?;
-            if class.copies(found.row.row.view.copies).is_none() {
-                return Err(invalid(format!(
-                    "the group '{}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {} --copies 2`; `local` is one copy on the machine that writes",
-                    row.group, row.group
-                )));
+            for group in row.groups() {
+                let found = cluster.registry.group(group)?.ok_or_else(|| no_group(group))?;
+                if class.copies(found.row.row.view.copies).is_none() {
+                    return Err(invalid(format!(
+                        "the group '{group}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {group} --copies 2`; `local` is one copy on the machine that writes"
+                    )));
+                }
             }
         }
         let changed = VolumeRow { class, generation: row.generation + 1, ..row.clone() };
@@ -301,7 +305,7 @@ fn info(cluster: &Cluster, known: &Known, name: &str) -> Option<GroupInfo> {
     };
     let lost = |id| LostMember { id, node: group.nodes.get(&id).cloned().unwrap_or_default() };
     let view = cluster.registry.view();
-    let through = view.volumes.iter().filter(|(_, row)| row.group == name);
+    let through = view.volumes.iter().filter(|(_, row)| row.has_group(name));
     let volumes = through.map(|(name, row)| GroupVolume { name: name.clone(), class: row.class });
     Some(GroupInfo {
         name: name.to_owned(),

@@ -50,6 +50,7 @@ pub(super) fn make(cluster: &Arc<Cluster>, wanted: &VolumeInfo) -> Result<Volume
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        further: Vec::new(),
         class: WriteClass::Object,
     };
     let store = try_out(&url, &row)?;

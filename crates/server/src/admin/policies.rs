@@ -42,14 +42,15 @@ pub(crate) fn policies(
         PolicyWhat::Give(..) | PolicyWhat::Spread(_) => cluster.groups.known(),
     };
     hosted.tell_owner(cluster);
-    let group = known.groups.get(&row.group).map(|found| found.row.id);
+    let groups = row.groups().filter_map(|name| Some((name.to_owned(), known.groups.get(name)?.row.id)));
+    let groups = groups.collect();
     let at = At {
         owner: &owner,
         ino: *ino,
         volume: class_of(&known, row),
         name: volume,
         row,
-        group,
+        groups,
         known: &known,
     };
     match what {
@@ -77,24 +78,26 @@ pub(crate) fn kept(
     let mut all = Vec::new();
     for hosted in hosted {
         let (Some(owner), Some((_, row))) = (hosted.owner(), view.volume(hosted.id)) else { continue };
-        let Some(group) = known.groups.get(&row.group).map(|found| found.row.id) else { continue };
-        if of.group.as_ref().is_some_and(|wanted| *wanted != row.group) {
-            continue;
-        }
-        if let Some(kept) = owner.kept(None, group) {
-            let (volume, group) = (hosted.name.clone(), row.group.clone());
-            all.push(VolumeKept { volume, group, epoch: hosted.epoch(), kept });
+        for name in row.groups().filter(|name| of.group.as_ref().is_none_or(|wanted| wanted == name)) {
+            let Some(group) = known.groups.get(name).map(|found| found.row.id) else { continue };
+            if let Some(kept) = owner.kept(None, group) {
+                let (volume, group) = (hosted.name.clone(), name.to_owned());
+                all.push(VolumeKept { volume, group, epoch: hosted.epoch(), kept });
+            }
         }
     }
-    all.sort_by(|a, b| a.volume.cmp(&b.volume));
+    all.sort_by(|a, b| (&a.volume, &a.group).cmp(&(&b.volume, &b.group)));
     Ok(all)
 }
 
-/// What `fsync` on a volume waits for.
+/// What `fsync` on a volume waits for at least, whichever of its groups a mount goes by.
 fn class_of(known: &Known, row: &VolumeRow) -> SyncClass {
-    let copies = known.groups.get(&row.group).map(|group| group.row.row.view.copies);
-    let copies = copies.and_then(|copies| row.class.copies(copies));
-    copies.and_then(SyncClass::of_copies).unwrap_or(SyncClass::Object)
+    let of_group = |name| {
+        let copies = known.groups.get(name).map(|group| group.row.row.view.copies);
+        let copies = copies.and_then(|copies| row.class.copies(copies));
+        copies.and_then(SyncClass::of_copies).unwrap_or(SyncClass::Object)
+    };
+    row.groups().map(of_group).min().unwrap_or(SyncClass::Object)
 }
 
 /// An inode of a volume.
@@ -104,8 +107,8 @@ struct At<'a> {
     volume: SyncClass,
     name: &'a str,
     row: &'a VolumeRow,
-    /// The group through which the volume is read.
-    group: Option<GroupId>,
+    /// The groups through which the volume is read, those that are known.
+    groups: Vec<(String, GroupId)>,
     known: &'a Known,
 }
 
@@ -124,7 +127,7 @@ impl At<'_> {
     fn info(&self) -> Result<PolicyInfo, Refused> {
         let found = self.found()?;
         let own = found.row.map(|row| self.said(row.durability, &row.keep)).unwrap_or_default();
-        let kept = self.group.and_then(|group| self.owner.kept(Some(found.policy), group));
+        let kept = self.groups.first().and_then(|(_, group)| self.owner.kept(Some(found.policy), *group));
         Ok(PolicyInfo {
             policy: found.policy,
             made_for: found.row.map(|row| row.made_for),
@@ -189,7 +192,8 @@ impl At<'_> {
         let (place, exclude) = (group(edit.place, found.place), group(edit.exclude, found.exclude));
         let all = self.said(None, &PolicyKeep { pin, confine, place, exclude });
         let name = |name: &Option<String>| name.clone().unwrap_or_default();
-        let (volume, own) = (self.name, &self.row.group);
+        let volume = self.name;
+        let own = self.groups.iter().map(|(name, _)| format!("'{name}'")).collect::<Vec<_>>().join(", ");
         if confine.is_some() && confine == exclude {
             return Err(invalid(format!(
                 "it would be confined to the group '{}' and excluded from it",
@@ -199,24 +203,27 @@ impl At<'_> {
         if !pin && place.is_none() {
             return Ok(());
         }
-        let Some(read_through) = self.group else {
+        if self.groups.is_empty() {
             return Err(invalid(format!(
                 "the volume '{volume}' is read through no group whose caches could have it: `forebay volume set {volume} --group G`"
             )));
-        };
-        if place.is_some_and(|place| place != read_through.0) {
+        }
+        if place.is_some_and(|place| self.groups.iter().all(|(_, group)| group.0 != place)) {
             return Err(invalid(format!(
-                "the volume '{volume}' is read through the group '{own}': what were placed on '{}' nobody would read there",
+                "the volume '{volume}' is read through {own}: what were placed on '{}' nobody would read there",
                 name(&all.place)
             )));
         }
-        if (PolicyKeep { pin, confine, place, exclude }).bars(read_through.0) {
-            let why = match exclude == Some(read_through.0) {
-                true => format!("is excluded from the group '{own}'"),
+        // Of what is placed on one group that one counts, of what is pinned each that may have it.
+        let keep = PolicyKeep { pin, confine, place, exclude };
+        let meant = self.groups.iter().filter(|(_, group)| place.is_none_or(|place| group.0 == place));
+        if meant.clone().all(|(_, group)| keep.bars(group.0)) {
+            let why = match meant.clone().any(|(_, group)| exclude == Some(group.0)) {
+                true => format!("is excluded from the group '{}'", name(&all.exclude)),
                 false => format!("is confined to the group '{}'", name(&all.confine)),
             };
             return Err(invalid(format!(
-                "it {why}, and the volume '{volume}' is read through '{own}', in whose caches it then cannot be"
+                "it {why}, and the volume '{volume}' is read through {own}, in whose caches it then cannot be"
             )));
         }
         Ok(())

@@ -129,10 +129,11 @@ impl Hosted {
         let (view, known) = (cluster.registry.view(), cluster.groups.known());
         let Some((_, row)) = view.volume(self.id) else { return };
         owner.set_limit(row.limit);
-        let group = known.groups.get(&row.group).map(|group| &group.row);
-        // One that is not known yet may be there.
-        if row.group.is_empty() || group.is_some() {
-            owner.set_groups(group.map(|group| group.id).into_iter().collect());
+        // One that is not known yet may be there: then nothing is told of any.
+        let groups: Option<Vec<_>> =
+            row.groups().map(|name| known.groups.get(name).map(|found| found.row.id)).collect();
+        if let Some(groups) = groups {
+            owner.set_groups(groups);
         }
         owner.set_copies(match row.class {
             WriteClass::Object => None,

@@ -101,6 +101,11 @@ impl VolumeState {
     }
 }
 
+/// Groups that a volume is read through at most.
+pub const GROUPS_MAX: usize = 8;
+/// In the place of copies in a row that has them always: class `object`.
+const CLASS_OBJECT: u8 = 255;
+
 /// A shared volume. Its name is in the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeRow {
@@ -128,14 +133,31 @@ pub struct VolumeRow {
     pub place: VolumePlace,
     /// Where it was before, while that database is still to be removed.
     pub left: Option<VolumePlace>,
-    /// The name of the group of proxies through which it is read; empty: none.
+    /// The name of the group of proxies through which it is read; empty: none. Of several the first: who knows of one alone goes by that.
     pub group: String,
+    /// The names of the other groups through which it is read, [`GROUPS_MAX`] with the first. Only with a first.
+    pub further: Vec<String>,
     /// How durable what is written to it is before a sync succeeds. Only with a group it is another one than [`WriteClass::Object`].
     pub class: WriteClass,
 }
 
+impl VolumeRow {
+    /// The names of its groups, the first one first.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        let first = Some(self.group.as_str()).filter(|first| !first.is_empty());
+        first.into_iter().chain(self.further.iter().map(String::as_str))
+    }
+
+    /// Whether it is read through this group.
+    #[must_use]
+    pub fn has_group(&self, name: &str) -> bool {
+        self.groups().any(|group| group == name)
+    }
+}
+
 impl Row for VolumeRow {
-    /// Version 1 has neither place nor group, version 2 no group, version 3 no class, so that releases which know no others read what has none.
+    /// Version 1 has neither place nor group, version 2 no group, version 3 no class, version 4 one group, so that releases which know no others read what has none. Version 5 has the class
+    /// always, and the further groups: a release that knows one group alone must not go by the first.
     fn encode_to(&self, to: &mut Vec<u8>) {
         let to = &mut Encoder(to);
         let elsewhere = self.place != VolumePlace::default() || self.left.is_some();
@@ -145,7 +167,9 @@ impl Row for VolumeRow {
             WriteClass::Replica(copies) if grouped => Some(copies.unwrap_or(0)),
             _ => None,
         };
+        let several = grouped && !self.further.is_empty();
         to.u8(match (class, grouped, elsewhere) {
+            _ if several => 5,
             (Some(_), ..) => 4,
             (None, true, _) => 3,
             (None, false, true) => 2,
@@ -176,8 +200,15 @@ impl Row for VolumeRow {
         if grouped {
             to.bytes(self.group.as_bytes());
         }
-        if let Some(copies) = class {
+        if let Some(copies) = class.or(several.then_some(CLASS_OBJECT)) {
             to.u8(copies);
+        }
+        if several {
+            // Seven at most.
+            to.u8(u8::try_from(self.further.len()).unwrap_or(u8::MAX));
+            for group in &self.further {
+                to.bytes(group.as_bytes());
+            }
         }
     }
 
@@ -185,8 +216,8 @@ impl Row for VolumeRow {
         const WHAT: &str = "a volume of the registry";
         let mut from = Decoder::new(bytes, WHAT);
         let version = from.u8()?;
-        if !(1..=4).contains(&version) {
-            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 4 });
+        if !(1..=5).contains(&version) {
+            return Err(FormatError::Version { what: WHAT, found: u32::from(version), supported: 5 });
         }
         let id = VolumeId(from.array()?);
         let state = match from.u8()? {
@@ -209,7 +240,15 @@ impl Row for VolumeRow {
         if version >= 3 && group.is_empty() {
             return Err(invalid(WHAT, "its group has no name".to_owned()));
         }
-        let class = if version == 4 { class(&mut from, WHAT)? } else { WriteClass::Object };
+        let class = match version {
+            4 => class(from.u8()?, WHAT)?,
+            5 => match from.u8()? {
+                CLASS_OBJECT => WriteClass::Object,
+                copies => class(copies, WHAT)?,
+            },
+            _ => WriteClass::Object,
+        };
+        let further = if version == 5 { further(&mut from, &group, WHAT)? } else { Vec::new() };
         from.end()?;
         Ok(VolumeRow {
             id,
@@ -225,13 +264,31 @@ impl Row for VolumeRow {
             place,
             left,
             group,
+            further,
             class,
         })
     }
 }
 
-fn class(from: &mut Decoder<'_>, what: &'static str) -> Result<WriteClass, FormatError> {
-    match from.u8()? {
+/// The groups behind the first one, of which there are some, each once.
+fn further(from: &mut Decoder<'_>, first: &str, what: &'static str) -> Result<Vec<String>, FormatError> {
+    let count = usize::from(from.u8()?);
+    if !(1..GROUPS_MAX).contains(&count) {
+        return Err(invalid(what, format!("{count} groups behind its first")));
+    }
+    let mut further: Vec<String> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let name = text(from, what)?;
+        if name.is_empty() || name == first || further.contains(&name) {
+            return Err(invalid(what, format!("{name:?} is a group of it twice, or has no name")));
+        }
+        further.push(name);
+    }
+    Ok(further)
+}
+
+fn class(copies: u8, what: &'static str) -> Result<WriteClass, FormatError> {
+    match copies {
         0 => Ok(WriteClass::Replica(None)),
         WriteClass::COPIES_LOCAL => Ok(WriteClass::Local),
         copies if WriteClass::fits(copies) => Ok(WriteClass::Replica(Some(copies))),

@@ -25,6 +25,7 @@ fn row(id: u8) -> VolumeRow {
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        further: Vec::new(),
         class: WriteClass::Object,
     }
 }

@@ -27,8 +27,9 @@ impl Service {
         let row = row.ok_or_else(|| Refusal::NoVolume(volume.clone()))?;
         let hosted = cluster.hosted(row.id).ok_or(Refusal::NotOwner { address: None })?;
         let owner = owner_of(cluster, &hosted)?;
-        let read_through = cluster.groups.known().groups.get(&row.group).map(|found| found.row.id);
-        if read_through != Some(group) {
+        let known = cluster.groups.known();
+        let mut read_through = row.groups().filter_map(|name| Some(known.groups.get(name)?.row.id));
+        if !read_through.any(|id| id == group) {
             return Err(invalid(format!("the volume '{volume}' is not read through the group {group}")));
         }
         if let Some(report) = report {

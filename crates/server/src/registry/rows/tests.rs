@@ -15,6 +15,7 @@ fn volume() -> VolumeRow {
         place: VolumePlace::default(),
         left: None,
         group: String::new(),
+        further: Vec::new(),
         class: WriteClass::Object,
     }
 }
@@ -25,6 +26,10 @@ fn grouped() -> VolumeRow {
 
 fn written_over() -> VolumeRow {
     VolumeRow { class: WriteClass::Replica(Some(3)), ..grouped() }
+}
+
+fn of_several() -> VolumeRow {
+    VolumeRow { further: vec!["h".to_owned(), "i".to_owned()], ..grouped() }
 }
 
 fn moved() -> VolumeRow {
@@ -67,6 +72,21 @@ fn rows_are_read_as_they_were_written() {
     VolumeRow::decode(&many).unwrap_err();
     assert_eq!(written_over().encode()[0], 4);
     assert_eq!((volume().encode()[0], moved().encode()[0], grouped().encode()[0]), (1, 2, 3));
+    for class in
+        [WriteClass::Object, WriteClass::Local, WriteClass::Replica(None), WriteClass::Replica(Some(3))]
+    {
+        for place in [volume(), moved()] {
+            let VolumeRow { group, further, .. } = of_several();
+            let row = VolumeRow { group, further, class, ..place };
+            assert_eq!(row.encode()[0], 5);
+            assert_eq!(VolumeRow::decode(&row.encode()), Ok(row));
+        }
+    }
+    assert_eq!(of_several().groups().collect::<Vec<_>>(), ["g", "h", "i"]);
+    assert!(of_several().has_group("i") && !of_several().has_group("") && !volume().has_group(""));
+    // What has one group stays as it was: releases that know no others read it.
+    assert_eq!(grouped().encode()[1..], [&volume().encode()[1..], &[0, 0, 0, 1, b'g']].concat());
+    assert_eq!(written_over().encode()[1..], [&grouped().encode()[1..], &[3]].concat());
     assert!(!format!("{:?}", moved()).contains("secret"));
     assert_eq!(TokenRow::decode(&token().encode()), Ok(token()));
     let member = MemberRow { address: "a:1".to_owned(), beat: 300, release: "0.1.0".to_owned() };
@@ -77,15 +97,32 @@ fn rows_are_read_as_they_were_written() {
 
 #[test]
 fn rows_that_are_cut_or_of_a_later_release_are_refused() {
-    for row in [volume(), moved(), grouped(), written_over()] {
+    for row in [volume(), moved(), grouped(), written_over(), of_several()] {
         let bytes = row.encode();
         for len in 0..bytes.len() {
             VolumeRow::decode(&bytes[..len]).unwrap_err();
         }
     }
-    let later = [&[5], &volume().encode()[1..]].concat();
+    let later = [&[6], &volume().encode()[1..]].concat();
     let error = VolumeRow::decode(&later).unwrap_err();
     assert!(error.to_string().contains("use a newer one"), "{error}");
+    // Behind the first group: the class, how many, their names.
+    let head = [&[5], &grouped().encode()[1..]].concat();
+    let several = |behind: &[u8]| VolumeRow::decode(&[&head, behind].concat());
+    assert_eq!(several(&[255, 2, 1, b'h', 1, b'i']), Ok(of_several()));
+    let eight: Vec<u8> = (0..8).flat_map(|number| [1, b'a' + number]).collect();
+    for behind in [
+        &[255, 0][..],
+        &[255, 1, 0],
+        &[255, 1, 1, b'g'],
+        &[255, 2, 1, b'h', 1, b'h'],
+        &[9, 1, 1, b'h'],
+        &[&[255, 8], &eight[..]].concat(),
+    ] {
+        assert!(several(behind).is_err(), "{behind:?}");
+    }
+    let object = [&[4], &grouped().encode()[1..], &[255]].concat();
+    assert!(VolumeRow::decode(&object).is_err(), "in a row of version 4 that is no class");
     let bytes = token().encode();
     for len in 0..bytes.len() {
         TokenRow::decode(&bytes[..len]).unwrap_err();
