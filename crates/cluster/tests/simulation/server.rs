@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_cluster::{Moment, Ownership, ServerId};
+use forebay_cluster::{Claim, Moment, Ownership, ServerId};
 
 use crate::{
     engine::{Call, RegistryReply, Reply},
@@ -37,8 +37,8 @@ pub struct Server {
     /// When the engine was last asked, and whether an answer is awaited.
     asked: Option<Moment>,
     awaits: bool,
-    /// When the claim under way was begun.
-    claimed: Moment,
+    /// The claim under way, and when it was begun: an answer to an earlier one says nothing.
+    claimed: Option<(Claim, Moment)>,
 }
 
 impl Server {
@@ -53,7 +53,7 @@ impl Server {
             owner: None,
             asked: None,
             awaits: false,
-            claimed: Moment(0),
+            claimed: None,
         }
     }
 
@@ -88,7 +88,7 @@ impl Server {
     }
 
     fn ask(&mut self, call: Call, context: &mut Context<'_>) {
-        (self.asked, self.awaits) = (Some(context.clock), true);
+        (self.asked, self.awaits, self.claimed) = (Some(context.clock), true, None);
         context.call(call);
     }
 
@@ -121,14 +121,17 @@ impl Server {
             Reply::Fence(found) if self.owner.is_none() => {
                 self.awaits = false;
                 if let Some(claim) = self.ownership.saw(found, now) {
-                    self.claimed = now;
-                    self.ask(Call::Commit { claim, rows: Vec::new(), takes: true }, context);
+                    self.ask(Call::Commit { claim: claim.clone(), rows: Vec::new(), takes: true }, context);
+                    self.claimed = Some((claim, now));
                 }
             }
             Reply::Committed(claim, Some(rows)) if self.owner.is_none() => {
+                let Some((_, begun)) = self.claimed.take_if(|(under_way, _)| *under_way == claim) else {
+                    return;
+                };
                 self.awaits = false;
                 let epoch = claim.fence.epoch;
-                self.ownership.claimed(claim, self.claimed);
+                self.ownership.claimed(claim, begun);
                 self.owner = Some(Owner::load(epoch, &rows, context));
             }
             Reply::Committed(claim, None) if self.is_under_way(&claim, now) => self.committed(context),
@@ -145,7 +148,7 @@ impl Server {
     }
 
     /// Whether an answer is about the batch under way, and not about one that was asked for twice.
-    fn is_under_way(&mut self, claim: &forebay_cluster::Claim, now: Moment) -> bool {
+    fn is_under_way(&mut self, claim: &Claim, now: Moment) -> bool {
         self.awaits && self.owner.is_some() && self.ownership.begin(now).as_ref() == Some(claim)
     }
 
