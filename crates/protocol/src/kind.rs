@@ -48,6 +48,8 @@ pub enum Kind {
     Leave = 29,
     /// [`crate::group::SetsOf`], answered by a list of [`crate::group::VolumeSets`].
     Sets = 30,
+    /// [`crate::group::ViewsOf`], answered by a list of [`crate::group::GroupView`].
+    ViewsOf = 31,
     /// [`crate::group::Greet`], answered by [`crate::group::Greeted`].
     Greet = 32,
     /// [`crate::group::Appends`] and bulk, answered by [`crate::group::Taken`].
@@ -76,7 +78,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 34] = [
+    pub const ALL: [Kind; 35] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -99,6 +101,7 @@ impl Kind {
         Kind::Vouch,
         Kind::Leave,
         Kind::Sets,
+        Kind::ViewsOf,
         Kind::Greet,
         Kind::Append,
         Kind::Seal,

@@ -32,7 +32,7 @@ use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, MemberId, View, ViewEpoch};
 use forebay_protocol::{
     SegmentPlace,
-    group::{Fetch, GroupView, ViewOf, Walk},
+    group::{Fetch, GroupView, ViewOf, ViewsOf, Walk},
 };
 use forebay_rpc::Address;
 use forebay_types::SegmentId;
@@ -318,10 +318,7 @@ impl Shared {
     /// Asks for the view. `false` where the servers know of no groups.
     fn look(&self) -> bool {
         let before = self.groups();
-        let epoch = before.all().first().map_or(ViewEpoch(0), |known| known.view.epoch);
-        let Reader { volume, token, .. } = &self.reader;
-        let request = ViewOf { volume: volume.clone(), token: token.clone(), known: epoch };
-        match self.transport.view_of(&request, PATIENCE) {
+        match self.told_of(&before) {
             Ok(told) => {
                 let all = told.into_iter().filter_map(|view| self.follow(view, &before)).collect();
                 *self.groups.write() = Arc::new(Groups::new(all));
@@ -341,6 +338,20 @@ impl Shared {
         }
         self.looking.lock().heard = true;
         true
+    }
+
+    /// What a server tells of the groups, to who knows these. One of an older release tells of one alone; the next one that is asked may be of a later one.
+    fn told_of(&self, before: &Groups) -> Result<Vec<GroupView>, Trouble> {
+        let Reader { volume, token, .. } = self.reader.clone();
+        let known = before.all().iter().map(|known| (known.id, known.view.epoch)).collect();
+        match self.transport.views_of(&ViewsOf { volume, token, known }, PATIENCE) {
+            Err(Trouble::Never(_)) => {}
+            told => return told,
+        }
+        let Reader { volume, token, .. } = self.reader.clone();
+        let known = before.all().first().map_or(ViewEpoch(0), |known| known.view.epoch);
+        let told = self.transport.view_of(&ViewOf { volume, token, known }, PATIENCE)?;
+        Ok(told.into_iter().collect())
     }
 
     /// A group as it is by what was told. `None` where that is not enough: it is asked for again.

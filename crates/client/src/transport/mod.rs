@@ -7,7 +7,7 @@ use std::{sync::Weak, time::Duration};
 use forebay_cluster::SessionId;
 use forebay_protocol::{
     Hello, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return, Welcome,
-    group::{GroupView, ViewOf},
+    group::{GroupView, ViewOf, ViewsOf},
 };
 
 pub use rpc::RpcTransport;
@@ -90,6 +90,15 @@ pub trait Transport: Send + Sync {
     fn view_of(&self, asked: &ViewOf, patience: Duration) -> Result<Option<GroupView>, Trouble> {
         let _ = (asked, patience);
         Ok(None)
+    }
+
+    /// Asks for all groups through which a volume is read, in the volume's order, of any server.
+    ///
+    /// # Errors
+    /// [`Trouble`]; [`Trouble::Never`] where the server that was asked tells of one alone, by [`Transport::view_of`].
+    fn views_of(&self, asked: &ViewsOf, patience: Duration) -> Result<Vec<GroupView>, Trouble> {
+        let _ = (asked, patience);
+        Err(Trouble::Never("several groups are not known here".to_owned()))
     }
 
     /// Gives the connection up, with all that waits on it, and goes to this address, or to the next one.

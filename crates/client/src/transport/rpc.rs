@@ -17,7 +17,7 @@ use forebay_cluster::SessionId;
 use forebay_protocol::{
     Hello, Kind, Message, OPEN_MAX, Operation, Push, Reclaim, Reclaimed, Refusal, Request, Response, Return,
     Step, Welcome,
-    group::{GroupView, ViewOf},
+    group::{GroupView, ViewOf, ViewsOf},
 };
 use forebay_rpc::{
     Address, Client, ClientConfig, Handler, Handling, Peer, Security,
@@ -290,6 +290,11 @@ impl Transport for RpcTransport {
     fn view_of(&self, asked: &ViewOf, patience: Duration) -> Result<Option<GroupView>, Trouble> {
         let client = self.client.lock().clone();
         decoded(&call(&client, Kind::ViewOf, asked.encode(), 1 << 20, patience)?)
+    }
+
+    fn views_of(&self, asked: &ViewsOf, patience: Duration) -> Result<Vec<GroupView>, Trouble> {
+        let client = self.client.lock().clone();
+        decoded(&call(&client, Kind::ViewsOf, asked.encode(), 1 << 20, patience)?)
     }
 
     fn elsewhere(&self, address: Option<&str>) {

@@ -188,8 +188,16 @@ fn who_does_not_act_or_drains_is_passed_by() {
 
 #[test]
 fn a_group_that_nobody_tells_of_at_first_is_asked_for_again_soon() {
+    for older in [false, true] {
+        is_asked_for_again(older);
+    }
+}
+
+/// `older`: the servers tell of one group alone, and know of no others.
+fn is_asked_for_again(older: bool) {
     let world = World::new();
     let group = Group::of(&world, 2, Some(2));
+    group.older.store(older, SeqCst);
     // More often than one asks in a minute who is in no hurry.
     group.silent.store(8, SeqCst);
     let client = over(&world, &group);

@@ -20,7 +20,7 @@ use forebay_group::{
 use forebay_protocol::{
     Hello, Kind, Message, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
     Welcome,
-    group::{GroupView, Taken, ViewOf, Vouch, Vouched, here_socket},
+    group::{GroupView, Taken, ViewOf, ViewsOf, Vouch, Vouched, here_socket},
 };
 use forebay_proxy::{
     log::{Directory, Log, LogOptions},
@@ -192,6 +192,8 @@ pub struct Group {
     pub asked: AtomicU64,
     /// So many questions for the view are not answered.
     pub silent: AtomicU64,
+    /// Servers are of a release that tells of one group alone.
+    pub older: AtomicBool,
     dir: TempDir,
 }
 
@@ -220,6 +222,7 @@ impl Group {
             writes: Mutex::new(copies),
             asked: AtomicU64::new(0),
             silent: AtomicU64::new(0),
+            older: AtomicBool::new(false),
             dir,
         })
     }
@@ -344,6 +347,15 @@ impl Transport for Servers {
         let view = (view.epoch > asked.known).then_some(view);
         let writes = *self.0.writes.lock();
         Ok(Some(GroupView { name: "g".to_owned(), id: GROUP, view, writes }))
+    }
+
+    fn views_of(&self, asked: &ViewsOf, patience: Duration) -> Result<Vec<GroupView>, Trouble> {
+        if self.0.older.load(SeqCst) {
+            return Err(Trouble::Never("this release knows no message of kind 31".to_owned()));
+        }
+        let ViewsOf { volume, token, known } = asked.clone();
+        let known = known.iter().find(|(group, _)| *group == GROUP).map_or(ViewEpoch(0), |(_, view)| *view);
+        Ok(self.view_of(&ViewOf { volume, token, known }, patience)?.into_iter().collect())
     }
 
     fn elsewhere(&self, _: Option<&str>) {}

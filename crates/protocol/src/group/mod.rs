@@ -15,7 +15,7 @@ pub use here::{HERE_VARIABLE, here_directories, here_socket};
 pub use reads::{Distrust, Fetch, Fetched, Peek, Walk, Warm, Warmed};
 pub use views::{
     GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, LostMember,
-    MemberNumbers, NoWriteClass, RenewMember, Renewed, ViewOf, WriteClass,
+    MemberNumbers, NoWriteClass, RenewMember, Renewed, ViewOf, ViewsOf, WriteClass,
 };
 pub use write_back::{
     AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,

@@ -92,6 +92,17 @@ pub struct ViewOf {
     pub known: ViewEpoch,
 }
 
+/// Asks for the groups through which a volume is read. Answered by what is known of each, in the volume's order; by none where it has none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ViewsOf {
+    /// The volume.
+    pub volume: String,
+    /// The secret of a token for it.
+    pub token: Option<String>,
+    /// The views that are known.
+    pub known: Vec<(GroupId, ViewEpoch)>,
+}
+
 /// A group, as a client of it sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupView {
@@ -322,6 +333,7 @@ record!(Join { group, id, member, log_end, dirty, numbers });
 record!(RenewMember { group, id, row, numbers });
 record!(Leave { group, id, incarnation });
 record!(ViewOf { volume, token, known });
+record!(ViewsOf { volume, token, known });
 record!(GroupView { name, id, view, writes });
 record!(GroupVolume { name, class });
 record!(GroupMember { id, member, drained, acknowledged, dirty, numbers });
@@ -344,4 +356,13 @@ choice!(GroupRequest {
     11 => SetClass(volume, class),
     12 => GiveUp(name, member),
 });
-lists!(GroupInfo, GroupMember, GroupVolume, LostMember, (MemberId, u64), (MemberId, String),);
+lists!(
+    GroupInfo,
+    GroupMember,
+    GroupView,
+    GroupVolume,
+    LostMember,
+    (GroupId, ViewEpoch),
+    (MemberId, u64),
+    (MemberId, String),
+);

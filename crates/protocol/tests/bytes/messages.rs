@@ -14,7 +14,7 @@ use forebay_protocol::{
     group::{
         Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined,
         Leave, LostMember, MemberNumbers, MissingSegment, Peek, RenewMember, Renewed, SetsOf, Tally, ViewOf,
-        VolumeSets, Walk, WriteClass,
+        ViewsOf, VolumeSets, Walk, WriteClass,
     },
 };
 use forebay_types::{Compression, Epoch, Ino, ObjectId, PolicyId, SegmentId, SyncClass, VolumeId};
@@ -231,7 +231,15 @@ fn groups(all: &mut Vec<Case>) {
     let (volume_name, token) = ("v".to_owned(), Some("s".to_owned()));
     all.push(case(ViewOf { volume: volume_name, token, known: ViewEpoch(3) }));
     let (view, writes) = (Some(group_view()), Some(2));
-    all.push(case(Some(GroupView { name: "g".to_owned(), id: group, view, writes })));
+    let (volume, token) = ("v".to_owned(), None);
+    all.push(case(ViewsOf {
+        volume,
+        token,
+        known: vec![(group, ViewEpoch(3)), (GroupId([8; 16]), ViewEpoch(0))],
+    }));
+    let told = GroupView { name: "g".to_owned(), id: group, view, writes };
+    all.push(case(Some(told.clone())));
+    all.push(case(vec![told.clone(), GroupView { view: None, writes: None, ..told }]));
     proxies(all);
     let (name, of) = (|| "g".to_owned(), || "node1".to_owned());
     for request in [

@@ -118,6 +118,7 @@ impl Service {
             Kind::Leave => admin::leave(&self.cluster, peer, &decode(body)?).map(|()| Vec::new()),
             Kind::Sets => admin::sets(&self.cluster, peer, &decode(body)?).map(|all| all.encode()),
             Kind::ViewOf => self.view_of(peer, body),
+            Kind::ViewsOf => self.views_of(peer, body),
             Kind::Vouch => self.vouch(peer, &decode(body)?).map(|vouched| vouched.encode()),
             Kind::Greet
             | Kind::Append

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_engine::{DirectoryHost, EngineHost};
 use forebay_group::{
     GroupId, GroupTerms, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch,
 };
@@ -9,10 +10,13 @@ use forebay_protocol::{
     Kind, Message, Refusal, Rights,
     group::{
         GroupInfo, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, LostMember, MemberNumbers,
-        RenewMember, Renewed, ViewOf, Vouch, Vouched, WriteClass,
+        RenewMember, Renewed, ViewOf, ViewsOf, Vouch, Vouched, WriteClass,
     },
 };
-use forebay_server::{MetaServer, ServerOptions};
+use forebay_server::{
+    MetaServer, ServerOptions,
+    registry::{Change, Registry, RegistryError, View as Volumes, VolumeRow},
+};
 use forebay_types::VolumeId;
 
 use crate::{
@@ -413,8 +417,19 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
 
     let found = view_of(Some(&secret), 0).unwrap().unwrap();
     assert_eq!((found.name.as_str(), found.id), ("g", group));
-    assert_eq!(found.view.unwrap().members.len(), 1);
+    assert_eq!(found.view.as_ref().unwrap().members.len(), 1);
     assert_eq!(view_of(Some(&secret), 2).unwrap().unwrap().view, None, "it is known");
+    let views_of = |known: &[(GroupId, ViewEpoch)]| {
+        let (volume, token) = ("v".to_owned(), Some(secret.clone()));
+        asks.call::<Vec<GroupView>>(Kind::ViewsOf, &ViewsOf { volume, token, known: known.to_vec() }).unwrap()
+    };
+    assert_eq!(views_of(&[]), [found.clone()]);
+    assert_eq!(
+        views_of(&[(GroupId([1; 16]), ViewEpoch(9))]),
+        [found.clone()],
+        "another one's is no view of it"
+    );
+    assert_eq!(views_of(&[(found.id, ViewEpoch(2))])[0].view, None, "it is known");
     assert_eq!(found.writes, None);
     for (wanted, writes) in
         [(WriteClass::Local, 1), (WriteClass::Replica(None), 2), (WriteClass::Replica(Some(3)), 3)]
@@ -516,4 +531,39 @@ fn a_group_that_is_used_does_not_go() {
     let group = create(&asks, "g");
     assert_ne!(ask(&asks, &GroupRequest::List).unwrap()[0].id, GroupId([0; 16]));
     assert_eq!(show(&asks, "g").id, group);
+}
+
+/// All are told in the volume's order; who asks for one hears of the first.
+#[test]
+fn all_groups_of_a_volume_are_told_to_who_asks_for_all() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    let (near, far) = (create(&asks, "near"), create(&asks, "far"));
+    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("near".to_owned()))).unwrap();
+    server.stop();
+    let registry = DirectoryHost::open(&bed.dir.path().join("engine")).unwrap().registry().unwrap();
+    let registry = Registry::open(registry, "here".to_owned()).unwrap();
+    let several = |view: &Volumes| {
+        let row =
+            VolumeRow { further: vec!["far".to_owned(), "gone".to_owned()], ..view.volumes["v"].clone() };
+        Ok::<_, RegistryError>((vec![Change::Volume("v".to_owned(), Some(row))], ()))
+    };
+    registry.change(several).unwrap();
+    drop(registry);
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    let volume = || "v".to_owned();
+    let known = vec![(far, ViewEpoch(1))];
+    let all: Vec<GroupView> =
+        asks.call(Kind::ViewsOf, &ViewsOf { volume: volume(), token: None, known }).unwrap();
+    let told: Vec<_> = all.iter().map(|view| (view.id, view.view.is_some())).collect();
+    assert_eq!(told, [(near, true), (far, false)], "of one that nobody knows nothing is told");
+    let first: Option<GroupView> =
+        asks.call(Kind::ViewOf, &ViewOf { volume: volume(), token: None, known: ViewEpoch(0) }).unwrap();
+    assert_eq!(first.unwrap().id, near);
+    let shown = ask(&asks, &GroupRequest::OfVolume(volume()));
+    assert!(refused(shown).contains("no group 'gone'"));
+    assert!(refused(ask(&asks, &GroupRequest::Delete("far".to_owned()))).contains("--group near,gone"));
 }
