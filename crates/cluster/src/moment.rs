@@ -62,7 +62,8 @@ impl Default for Terms {
 
 impl Terms {
     /// Whether an owner still looks things up for others, of whom what renewed it last began then, if anything did.
-    pub(crate) fn serves(&self, renewed: Option<Moment>, now: Moment) -> bool {
+    #[must_use]
+    pub fn serves(&self, renewed: Option<Moment>, now: Moment) -> bool {
         renewed.is_some_and(|begun| now.since(begun) < self.serve_for)
     }
 

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use forebay_cluster::{
-    Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions, Stamp, Standing,
-};
+use forebay_cluster::{Grant, Lease, LeaseTable, Moment, Ownership, RequestId, SessionId, Sessions, Stamp};
 use forebay_format::{
     key::Key,
     row::{ObjectRef, Row},
@@ -174,10 +172,7 @@ impl Core {
 
     /// Gives sessions back the time for which they were refused before anybody heard of them. Called before the ownership is renewed, and before sessions are ended.
     pub(crate) fn note_deafness(&mut self, now: Moment) {
-        if self.ownership.standing() == Standing::StandsBy {
-            return;
-        }
-        let until = self.ownership.serves_until().unwrap_or_default();
+        let Some(until) = self.ownership.serves_until() else { return };
         let deaf = now.since(until.max(self.deaf_noted));
         if !deaf.is_zero() {
             self.deaf_noted = now;

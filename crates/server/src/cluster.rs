@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use forebay_cluster::{Moment, ServerId, Terms};
@@ -66,24 +66,14 @@ impl Tenure {
         Some(Tenure { alone_since: ticks.now() - alone_for, renewed: Mutex::default() })
     }
 
-    /// Whether no other server can have taken the place yet.
-    pub(crate) fn lasts(&self, now: Moment, terms: &Terms) -> bool {
-        self.renewed.lock().is_some_and(|began| now.since(began) < terms.serve_for)
-    }
-
     /// When the last beat began that was committed.
     pub(crate) fn last(&self) -> Option<Moment> {
         *self.renewed.lock()
     }
 
-    /// For how long no beat was committed; `None` before the first one.
-    pub(crate) fn silent_for(&self, now: Moment) -> Option<Duration> {
-        self.renewed.lock().map(|began| now.since(began))
-    }
-
     /// Renews the owner at this server, if there is one. Called after each beat for all, and for each volume once it has its owner.
     pub(crate) fn renew(&self, hosted: &Hosted) {
-        if let (Some(owner), Some(began)) = (hosted.owner(), *self.renewed.lock()) {
+        if let (Some(owner), Some(began)) = (hosted.owner(), self.last()) {
             owner.renewed(began);
         }
     }
@@ -127,7 +117,7 @@ impl Cluster {
 
     /// Whether this server alone has the place, for all that it knows; true where servers share it.
     pub(crate) fn has_place(&self) -> bool {
-        self.tenure.as_ref().is_none_or(|tenure| tenure.lasts(self.ticks.now(), &self.terms))
+        self.tenure.as_ref().is_none_or(|tenure| self.terms.serves(tenure.last(), self.ticks.now()))
     }
 
     /// Hears which other servers live, and follows what has changed in the registry.

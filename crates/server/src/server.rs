@@ -333,10 +333,8 @@ fn beats(cluster: &Arc<Cluster>, ends: &Ends, failure: &Failure) {
 /// Whether a server that cannot beat for this reason has to be started again: another one has its place, or what it stands on has failed for good while its volumes are not answered for.
 fn is_the_end(cluster: &Cluster, error: &RegistryError) -> bool {
     let silent = || {
-        let tenure = cluster.tenure.as_ref();
-        tenure
-            .and_then(|tenure| tenure.silent_for(cluster.ticks.now()))
-            .is_some_and(|time| time >= SILENT_MAX)
+        let last = cluster.tenure.as_ref().and_then(Tenure::last);
+        last.is_some_and(|began| cluster.ticks.now().since(began) >= SILENT_MAX)
     };
     match error {
         RegistryError::ShutOut { .. } => true,
