@@ -74,11 +74,15 @@ pub enum Kind {
     Wanted = 42,
     /// [`crate::KeptOf`], answered by a list of [`crate::VolumeKept`].
     Kept = 43,
+    /// [`crate::group::VouchIn`], answered by [`crate::group::Vouched`].
+    VouchIn = 44,
+    /// Nothing, answered by nothing, at once, to who was let in: how near a member is.
+    Near = 45,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 35] = [
+    pub const ALL: [Kind; 37] = [
         Kind::Hello,
         Kind::Ask,
         Kind::Renew,
@@ -114,6 +118,8 @@ impl Kind {
         Kind::Warm,
         Kind::Wanted,
         Kind::Kept,
+        Kind::VouchIn,
+        Kind::Near,
     ];
 
     /// The code with which the frames below refuse a request whose [`crate::Refusal`] is in the detail.

@@ -9,7 +9,7 @@ use forebay_protocol::{
     Message, Rights, VolumeInfo,
     group::{
         AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
-        SegmentAnswer, SegmentRefusal, Taken, Vouch, Vouched,
+        SegmentAnswer, SegmentRefusal, Taken, Vouch, VouchIn, Vouched,
     },
 };
 use forebay_types::{Compression, Epoch, SegmentId, Timespec, VolumeId};
@@ -72,6 +72,10 @@ fn all() -> Vec<(String, Vec<u8>, Again)> {
         of(&greet),
         of(&greeted),
         of(&Vouch { volume: VolumeId([9; 16]), token: None, certificate: Some("a".to_owned()) }),
+        of(&VouchIn {
+            group: GroupId([8; 16]),
+            vouch: Vouch { volume: VolumeId([9; 16]), token: Some("s".to_owned()), certificate: None },
+        }),
         of(&Vouched { volume: volume(), rights: Rights::ALL, for_ms: 10_000, group: None, whole: true }),
         of(&Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] }),
         of(&SEAL),

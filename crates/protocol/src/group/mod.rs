@@ -14,12 +14,12 @@ pub use copies::{MissingSegment, SetsOf, Tally, VolumeSets};
 pub use here::{HERE_VARIABLE, here_directories, here_socket};
 pub use reads::{Distrust, Fetch, Fetched, Peek, Walk, Warm, Warmed};
 pub use views::{
-    GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, LostMember,
-    MemberNumbers, NoWriteClass, RenewMember, Renewed, ViewOf, ViewsOf, WriteClass,
+    GROUPS_MAX, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave,
+    LostMember, MemberNumbers, NoWriteClass, RenewMember, Renewed, ViewOf, ViewsOf, WriteClass,
 };
 pub use write_back::{
     AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
-    SegmentAnswer, SegmentRefusal, Taken, Vouch, Vouched,
+    SegmentAnswer, SegmentRefusal, Taken, Vouch, VouchIn, Vouched,
 };
 
 number!(Incarnation, ViewEpoch);

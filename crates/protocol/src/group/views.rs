@@ -92,6 +92,9 @@ pub struct ViewOf {
     pub known: ViewEpoch,
 }
 
+/// Groups of one volume at most.
+pub const GROUPS_MAX: usize = 8;
+
 /// Asks for the groups through which a volume is read. Answered by what is known of each, in the volume's order; by none where it has none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ViewsOf {

@@ -68,7 +68,16 @@ fn id(text: &str) -> Option<[u8; 16]> {
     text.parse().ok().map(|MemberId(id)| id)
 }
 
-/// The answer to [`Vouch`], where the bearer may.
+/// As [`Vouch`], by a member of this group: it need not be the first of the volume's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VouchIn {
+    /// The member's group.
+    pub group: GroupId,
+    /// What is asked.
+    pub vouch: Vouch,
+}
+
+/// The answer to [`Vouch`] and [`VouchIn`], where the bearer may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vouched {
     /// The volume.
@@ -77,7 +86,7 @@ pub struct Vouched {
     pub rights: Rights,
     /// How long the member may go by this, in milliseconds.
     pub for_ms: u64,
-    /// The group through which the volume is read.
+    /// A group through which the volume is read: the one that was named if it is that, else its first; `None` where it has none.
     pub group: Option<GroupId>,
     /// Whether all of the volume is shown: who sees a part of it reads from the store.
     pub whole: bool,
@@ -259,6 +268,7 @@ pub enum ReadBackAnswer {
 record!(Greet { group, volume, token, client });
 record!(Greeted { member, incarnation, view, draining });
 record!(Vouch { volume, token, certificate });
+record!(VouchIn { group, vouch });
 record!(Vouched { volume, rights, for_ms, group, whole });
 record!(AppendPart { segment, epoch, lane, offset, len, check });
 record!(Appends { parts });

@@ -25,6 +25,9 @@ pub enum MetaError {
     /// It is not done, now and later.
     #[error("{0}")]
     Refused(String),
+    /// The servers are of an older release, which does not know the message.
+    #[error("{0}")]
+    Unsupported(String),
 }
 
 /// The metadata servers, any of which is asked.
@@ -104,7 +107,7 @@ fn refused(refusal: &WireRefusal) -> MetaError {
     }
     match refusal.code {
         Code::UNSUPPORTED => {
-            MetaError::Refused("the metadata servers are of an older release, without groups".to_owned())
+            MetaError::Unsupported("the metadata servers are of an older release, without this".to_owned())
         }
         Code::MALFORMED | Code::DENIED | Code::VERSION | Code::FEATURE => {
             MetaError::Refused(refusal.to_string())

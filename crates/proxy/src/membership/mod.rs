@@ -277,7 +277,7 @@ impl Shared {
             Ok(Joined::Never(why)) => state.failure = Some(why),
             // It was let in, or not: the same again.
             Err(MetaError::Unanswered(why)) => say(&mut state, &why),
-            Err(MetaError::Refused(why)) => state.failure = Some(why),
+            Err(MetaError::Refused(why) | MetaError::Unsupported(why)) => state.failure = Some(why),
         }
         self.changed.notify_all();
         AGAIN_AFTER
@@ -324,7 +324,7 @@ impl Shared {
                 self.outed(&mut state);
                 Duration::ZERO
             }
-            Err(MetaError::Unanswered(why) | MetaError::Refused(why)) => {
+            Err(MetaError::Unanswered(why) | MetaError::Refused(why) | MetaError::Unsupported(why)) => {
                 say(&mut state, &why);
                 AGAIN_AFTER
             }

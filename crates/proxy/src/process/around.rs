@@ -91,7 +91,7 @@ impl Surroundings for Around {
         let all: Vec<VolumeInfo> = match self.meta.ask(Kind::Volumes, &VolumeRequest::List, VOLUMES_MS) {
             Ok(all) => all,
             Err(MetaError::Unanswered(why)) => return Err(Refusal::Unavailable(why)),
-            Err(MetaError::Refused(why)) => return Err(Refusal::Denied(why)),
+            Err(MetaError::Refused(why) | MetaError::Unsupported(why)) => return Err(Refusal::Denied(why)),
         };
         let found = all.into_iter().find(|info| info.id == volume);
         found.ok_or_else(|| Refusal::NoVolume(volume.to_string()))
@@ -101,7 +101,7 @@ impl Surroundings for Around {
         match self.meta.ask::<Vec<VolumeInfo>>(Kind::Volumes, &VolumeRequest::Deleted(volume), VOLUMES_MS) {
             Ok(deleted) => Ok(deleted.iter().any(|info| info.id == volume)),
             Err(MetaError::Unanswered(why)) => Err(Refusal::Unavailable(why)),
-            Err(MetaError::Refused(why)) => Err(Refusal::Denied(why)),
+            Err(MetaError::Refused(why) | MetaError::Unsupported(why)) => Err(Refusal::Denied(why)),
         }
     }
 

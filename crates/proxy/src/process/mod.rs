@@ -134,7 +134,7 @@ impl Proxy {
         let servers = (meta.clone(), options.meta.as_slice(), &options.security);
         let asks = Servers::new((directory.member, &options.group), servers.clone(), Arc::clone(&place));
         let sweeper = Sweeper::start(ids, Box::new(asks), Arc::clone(&objects), sweep::Pace::default())?;
-        let vouching: Arc<dyn Vouching> = Arc::new(vouches::Vouches::new(meta.clone()));
+        let vouching: Arc<dyn Vouching> = Arc::new(vouches::Vouches::new(meta.clone(), group));
         let writes = WriteBack::new(ids, Arc::clone(&log), Arc::clone(&place) as _, Arc::clone(&vouching));
         let keeps = (Arc::clone(&place), Arc::clone(&objects));
         let around = Around::new(ids, servers, &options.store, keeps, Arc::clone(writes.written_here()));

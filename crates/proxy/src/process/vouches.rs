@@ -5,9 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use forebay_group::GroupId;
 use forebay_protocol::{
     Kind, Refusal,
-    group::{Vouch, Vouched},
+    group::{Vouch, VouchIn, Vouched},
 };
 use forebay_types::VolumeId;
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ use crate::{
 const ANSWER_MS: u32 = 3_000;
 /// How long nobody asks after none of them answered: threads that wait for them are not there for those who read.
 const AWAY_FOR: Duration = Duration::from_millis(500);
+/// How long servers are taken for those of an older release that said so: the next one that is asked may be of a later one.
+const OLDER_FOR: Duration = Duration::from_mins(1);
 
 type Shown = (VolumeId, Option<String>, Option<String>);
 type Told = Arc<Mutex<Option<(Vouched, Instant)>>>;
@@ -29,14 +32,31 @@ type Told = Arc<Mutex<Option<(Vouched, Instant)>>>;
 /// What was said, and until when that counts.
 pub(super) struct Vouches {
     meta: Meta,
+    /// Whose member this process is.
+    group: GroupId,
     told: Mutex<FxHashMap<Shown, Told>>,
+    /// Since when servers do not know [`Kind::VouchIn`].
+    older: Mutex<Option<Instant>>,
     /// Since when the servers are away, and why.
     away: Mutex<Option<(Instant, String)>>,
 }
 
 impl Vouches {
-    pub(super) fn new(meta: Meta) -> Vouches {
-        Vouches { meta, told: Mutex::default(), away: Mutex::default() }
+    pub(super) fn new(meta: Meta, group: GroupId) -> Vouches {
+        Vouches { meta, group, told: Mutex::default(), older: Mutex::default(), away: Mutex::default() }
+    }
+
+    /// Servers of an older release know of the first group of a volume alone.
+    fn ask(&self, vouch: &Vouch) -> Result<Vouched, MetaError> {
+        let is_older = self.older.lock().is_some_and(|since| since.elapsed() < OLDER_FOR);
+        if !is_older {
+            let asked = VouchIn { group: self.group, vouch: vouch.clone() };
+            match self.meta.ask(Kind::VouchIn, &asked, ANSWER_MS) {
+                Err(MetaError::Unsupported(_)) => *self.older.lock() = Some(Instant::now()),
+                told => return told,
+            }
+        }
+        self.meta.ask(Kind::Vouch, vouch, ANSWER_MS)
     }
 
     fn told(&self, vouch: &Vouch) -> Told {
@@ -71,7 +91,7 @@ impl Vouching for Vouches {
             return Err(Refusal::Unavailable(why));
         }
         let asked = Instant::now();
-        match self.meta.ask::<Vouched>(Kind::Vouch, vouch, ANSWER_MS) {
+        match self.ask(vouch) {
             Ok(vouched) => {
                 *told = Some((vouched.clone(), asked + Duration::from_millis(vouched.for_ms)));
                 Ok(vouched)
@@ -80,7 +100,7 @@ impl Vouching for Vouches {
                 *self.away.lock() = Some((Instant::now(), why.clone()));
                 Err(Refusal::Unavailable(why))
             }
-            Err(MetaError::Refused(why)) => {
+            Err(MetaError::Refused(why) | MetaError::Unsupported(why)) => {
                 *told = None;
                 Err(Refusal::Denied(why))
             }

@@ -8,7 +8,10 @@ use forebay_protocol::{
         Copied, FenceAnswer, Fetch, ReadBackAnswer, Seal, SegmentAnswer, SegmentRefusal, Taken, Vouch, Walk,
     },
 };
-use forebay_rpc::{connection::CallError, wire::Code};
+use forebay_rpc::{
+    connection::{CallError, Outgoing, Reply},
+    wire::Code,
+};
 use forebay_types::{Epoch, ObjectId};
 
 use crate::{
@@ -23,6 +26,11 @@ fn denied(error: &CallError) -> String {
     }
 }
 
+fn near(caller: &Caller) -> Result<Reply, CallError> {
+    let (kind, body, bulk) = (Kind::Near as u16, Bytes::new(), Bytes::new());
+    caller.0.call_blocking(Outgoing { kind, body, bulk, deadline_ms: 10_000, reply_max: 4096 })
+}
+
 #[test]
 fn a_token_that_writes_appends_and_one_that_reads_does_not() {
     let cluster = Cluster::new();
@@ -33,12 +41,14 @@ fn a_token_that_writes_appends_and_one_that_reads_does_not() {
     assert!(
         denied(&stranger.appends(&[(segment, 0, bytes(1, 1))], 10_000).unwrap_err()).contains("is Greet")
     );
+    assert!(near(&stranger).is_err(), "nobody is near who is not let in");
     assert!(cluster.greet(&stranger, "fbt-wrong").is_err());
     assert!(
         denied(&stranger.appends(&[(segment, 0, bytes(1, 1))], 10_000).unwrap_err()).contains("is Greet")
     );
     let writer = cluster.caller(address, &cluster.token(false));
     let reader = cluster.caller(address, &cluster.token(true));
+    near(&reader).unwrap();
     assert_eq!(writer.append(segment, 0, &bytes(1, 300)), SegmentAnswer::Synced { end: 300 });
     let refused = reader.appends(&[(segment, 300, bytes(1, 1))], 10_000).unwrap_err();
     assert!(denied(&refused).contains("the token lets its bearer read"));

@@ -126,7 +126,7 @@ pub fn serve(dir: &Path, budget: u64, incarnation: u8) -> Bed {
 }
 
 #[derive(Clone)]
-pub struct Caller(Client);
+pub struct Caller(pub Client);
 
 impl Caller {
     pub fn connect(address: &Address) -> Caller {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use forebay_cluster::ServerId;
 use forebay_format::{Decoder, Encoder, FormatError, row::Row};
-use forebay_protocol::group::WriteClass;
+use forebay_protocol::group::{GROUPS_MAX, WriteClass};
 use forebay_types::{Compression, VolumeId};
 
 pub use deleted::DeletedRow;
@@ -100,9 +100,6 @@ impl VolumeState {
         }
     }
 }
-
-/// Groups that a volume is read through at most.
-pub const GROUPS_MAX: usize = 8;
 /// In the place of copies in a row that has them always: class `object`.
 const CLASS_OBJECT: u8 = 255;
 

@@ -120,6 +120,7 @@ impl Service {
             Kind::ViewOf => self.view_of(peer, body),
             Kind::ViewsOf => self.views_of(peer, body),
             Kind::Vouch => self.vouch(peer, &decode(body)?).map(|vouched| vouched.encode()),
+            Kind::VouchIn => self.vouch_in(peer, &decode(body)?).map(|vouched| vouched.encode()),
             Kind::Greet
             | Kind::Append
             | Kind::Seal
@@ -129,7 +130,8 @@ impl Service {
             | Kind::Warm
             | Kind::Fetch
             | Kind::Peek
-            | Kind::Distrust => {
+            | Kind::Distrust
+            | Kind::Near => {
                 Err(WireRefusal::new(Code::UNSUPPORTED, "to be asked of a member of a proxy group").into())
             }
             Kind::Hello | Kind::Ask | Kind::Renew | Kind::RenewMember | Kind::Push | Kind::Recalls => {

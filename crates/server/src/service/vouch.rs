@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_group::{GroupId, Incarnation, MemberId};
 use forebay_protocol::{
     Refusal, Rights,
-    group::{Vouch, Vouched},
+    group::{Vouch, VouchIn, Vouched},
 };
 use forebay_rpc::Peer;
 use forebay_types::{Ino, VolumeId};
@@ -24,6 +24,16 @@ const FOR_MS: u64 = 10_000;
 impl Service {
     /// [`forebay_protocol::Kind::Vouch`]: asked by those who may administer, which members of a group are.
     pub(super) fn vouch(&self, peer: &Arc<Peer>, vouch: &Vouch) -> Result<Vouched, Refused> {
+        self.vouched(peer, vouch, None)
+    }
+
+    /// [`forebay_protocol::Kind::VouchIn`], likewise.
+    pub(super) fn vouch_in(&self, peer: &Arc<Peer>, asked: &VouchIn) -> Result<Vouched, Refused> {
+        self.vouched(peer, &asked.vouch, Some(asked.group))
+    }
+
+    /// `by`: the group of the member that asks, where it says.
+    fn vouched(&self, peer: &Arc<Peer>, vouch: &Vouch, by: Option<GroupId>) -> Result<Vouched, Refused> {
         check(&self.cluster, peer)?;
         let member = vouch.token.as_deref().and_then(Vouch::as_member);
         if let Some(member) = member {
@@ -65,7 +75,8 @@ impl Service {
             hosted.tell_owner(&self.cluster);
         }
         let known = self.cluster.groups.known();
-        let group = known.groups.get(&row.group).map(|found| found.row.id);
+        let ids = || row.groups().filter_map(|name| Some(known.groups.get(name)?.row.id));
+        let group = ids().find(|id| Some(*id) == by).or_else(|| Some(known.groups.get(&row.group)?.row.id));
         let whole = !token.is_some_and(|token| shows_a_part(&token));
         Ok(Vouched { volume: volume_info(&name, &row), rights, for_ms: FOR_MS, group, whole })
     }

@@ -10,7 +10,7 @@ use forebay_protocol::{
     Kind, Message, Refusal, Rights,
     group::{
         GroupInfo, GroupRequest, GroupView, GroupVolume, Join, Joined, Leave, LostMember, MemberNumbers,
-        RenewMember, Renewed, ViewOf, ViewsOf, Vouch, Vouched, WriteClass,
+        RenewMember, Renewed, ViewOf, ViewsOf, Vouch, VouchIn, Vouched, WriteClass,
     },
 };
 use forebay_server::{
@@ -536,7 +536,7 @@ fn all_groups_of_a_volume_are_told_to_who_asks_for_all() {
     let bed = Bed::directory();
     let server = serve(&bed);
     let asks = Asks::of(&server);
-    asks.create(&bed, "v");
+    let made = asks.create(&bed, "v").id;
     let (near, far) = (create(&asks, "near"), create(&asks, "far"));
     ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("near".to_owned()))).unwrap();
     server.stop();
@@ -560,6 +560,13 @@ fn all_groups_of_a_volume_are_told_to_who_asks_for_all() {
     let first: Option<GroupView> =
         asks.call(Kind::ViewOf, &ViewOf { volume: volume(), token: None, known: ViewEpoch(0) }).unwrap();
     assert_eq!(first.unwrap().id, near);
+    let admit = |group: GroupId| {
+        let vouch = Vouch { volume: made, token: None, certificate: None };
+        let told = asks.call::<Vouched>(Kind::Vouch, &vouch).unwrap();
+        assert_eq!(told.group, Some(near), "a member of an older release is told of the first");
+        asks.call::<Vouched>(Kind::VouchIn, &VouchIn { group, vouch }).unwrap().group
+    };
+    assert_eq!([near, far, GroupId([7; 16])].map(admit), [near, far, near].map(Some));
     let shown = ask(&asks, &GroupRequest::OfVolume(volume()));
     assert!(refused(shown).contains("no group 'gone'"));
     assert!(refused(ask(&asks, &GroupRequest::Delete("far".to_owned()))).contains("--group near,gone"));
