@@ -97,6 +97,7 @@ pub(crate) fn needs_of(operation: &Operation, named: &Named<'_>) -> Result<Vec<N
         // Who has bytes of a segment is between its writer and the members.
         Operation::Offer(_)
         | Operation::Classes(_)
+        | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::Fenced(_)
         | Operation::BytesBack(_)
@@ -162,6 +163,7 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
         Operation::ChangePolicy(PolicyChange::Give(_, inos)) => inodes.extend(inos),
         Operation::ChangePolicy(PolicyChange::Spread(_))
         | Operation::Classes(_)
+        | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::Space
         | Operation::Runs(_)
@@ -257,6 +259,7 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         Operation::Seal(_) => Vec::new(),
         Operation::Space
         | Operation::Classes(_)
+        | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::ChangePolicy(_)
         | Operation::Numbers(..)
@@ -332,6 +335,7 @@ pub(crate) fn carry_out(
         | Operation::Rmdir(..)
         | Operation::Rename { .. }
         | Operation::Classes(_)
+        | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::ChangePolicy(_)
         | Operation::Space

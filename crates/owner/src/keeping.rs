@@ -9,8 +9,8 @@ use forebay_format::{policy_row::PolicyKeep, row::Extent};
 use forebay_group::{GroupId, Incarnation, MemberId, MemberState};
 use forebay_meta::{MetaError, PieceSource};
 use forebay_protocol::{
-    Answer, Disks, PolicyKept, PolicyReport, PolicyRule, PolicySums, PolicyVersion, SegmentPlace,
-    WantedPlace, Wish,
+    Answer, Bounds, Disks, GroupRule, PolicyKept, PolicyReport, PolicyRule, PolicySums, PolicyVersion,
+    SegmentPlace, WantedPlace, Wish,
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, SyncClass};
 use rustc_hash::FxHashMap;
@@ -62,25 +62,31 @@ impl Policies {
         std::iter::successors(Some(id), next).filter(|id| *id != PolicyId::NONE)
     }
 
-    /// On which disks bytes may be, where the volume is read through any of these groups; on none where that is not known yet.
-    pub(crate) fn disks(&self, id: PolicyId, read_through: Option<&[GroupId]>) -> Disks {
+    /// Where bytes may be, where the volume is read through any of these groups; nowhere while that is not known. `None`: nothing is said of disks.
+    fn bounds(&self, id: PolicyId, read_through: Option<&[GroupId]>) -> Option<Bounds> {
         if self.chain(id).any(|id| self.row(id).is_none()) {
             // Nobody knows what it says: the most that it could.
-            return Disks::None;
+            return Some(Bounds::default());
         }
         let keep = self.keep(id);
         if keep.confine.is_none() && keep.exclude.is_none() {
-            return Disks::Any;
+            return None;
         }
-        let otherwise = if keep.confine.is_some() { Disks::Members } else { Disks::Any };
-        match read_through {
-            None => Disks::None,
-            // There are no members.
-            Some([]) if keep.confine.is_some() => Disks::None,
-            Some([]) => Disks::Any,
-            // Whoever is told does not say of each group what it may have.
-            Some(groups) if groups.iter().any(|group| keep.bars(group.0)) => Disks::None,
-            Some(_) => otherwise,
+        let Some(all) = read_through else { return Some(Bounds::default()) };
+        let groups: Vec<GroupId> = all.iter().filter(|group| !keep.bars(group.0)).copied().collect();
+        // What one of the groups may not have is on no disk outside of groups.
+        Some(Bounds { here: keep.confine.is_none() && groups.len() == all.len(), groups })
+    }
+
+    /// On which disks bytes may be, for who does not tell groups apart: on none where one of them may not have them.
+    pub(crate) fn disks(&self, id: PolicyId, read_through: Option<&[GroupId]>) -> Disks {
+        match self.bounds(id, read_through) {
+            None | Some(Bounds { here: true, .. }) => Disks::Any,
+            Some(Bounds { groups, .. }) if groups.is_empty() => Disks::None,
+            Some(Bounds { groups, .. }) if groups.len() < read_through.map_or(0, <[GroupId]>::len) => {
+                Disks::None
+            }
+            Some(_) => Disks::Members,
         }
     }
 
@@ -141,6 +147,17 @@ impl Core {
         }
         let class = |rule: &PolicyRule| rule.class.map(|class| (rule.policy, class));
         Answer::Classes(rules.iter().filter_map(class).collect())
+    }
+}
+
+impl Core {
+    /// The same to who tells groups apart.
+    pub(crate) fn group_rules(&self, policies: &[PolicyId]) -> Answer {
+        let rule = |policy: &PolicyId| {
+            let bounds = self.policies.bounds(*policy, self.groups.read_through.as_deref());
+            GroupRule { policy: *policy, class: self.policies.class(*policy), bounds }
+        };
+        Answer::GroupRules(policies.iter().map(rule).collect())
     }
 }
 

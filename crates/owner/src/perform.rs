@@ -14,7 +14,7 @@ use forebay_protocol::{
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashSet;
 
-use crate::{carry, owner::VolumeOwner, rights};
+use crate::{batch::Core, carry, owner::VolumeOwner, rights};
 
 /// Numbers of each kind that one request is given at most.
 const NUMBERS_MAX: u32 = 4096;
@@ -110,7 +110,8 @@ impl VolumeOwner {
             Operation::Store(store) => self.store(session, store)?,
             Operation::Reseat(reseat) => self.reseat(session, *reseat),
             Operation::Settle(settle) => self.settle(session, settle)?,
-            Operation::Classes(policies) => self.classes(policies),
+            Operation::Classes(policies) => self.tell_of(policies, Core::rules),
+            Operation::GroupRules(policies) => self.tell_of(policies, Core::group_rules),
             Operation::ChangePolicy(change) => self.perform_policy(change)?,
             Operation::TestLock(ino, request) => {
                 Answer::Conflict(self.core.lock().locks.conflict(session, *ino, request))

@@ -260,12 +260,12 @@ impl VolumeOwner {
         Ok(Answer::Done)
     }
 
-    /// What these policies say.
-    pub(crate) fn classes(&self, policies: &[PolicyId]) -> Answer {
+    /// What these policies say, by a way to say it.
+    pub(crate) fn tell_of(&self, policies: &[PolicyId], say: fn(&Core, &[PolicyId]) -> Answer) -> Answer {
         if policies.len() > POLICIES_MAX {
             return Answer::Failed(Failure::Invalid);
         }
-        self.core.lock().rules(policies)
+        say(&self.core.lock(), policies)
     }
 
     /// Whether a commit has bytes of a file only where its policy says that they must not be alone.

@@ -173,6 +173,7 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         Operation::Ahead(_) | Operation::Runs(_) => [None, None],
         Operation::Space
         | Operation::Classes(_)
+        | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::ChangePolicy(_)
         | Operation::Numbers(..)

@@ -140,7 +140,7 @@ impl VolumeOwner {
         if matches!(request.operation, Operation::Offer(_)) {
             batch = batch.max(core.sets_in);
         }
-        if matches!(request.operation, Operation::Classes(_)) {
+        if matches!(request.operation, Operation::Classes(_) | Operation::GroupRules(_)) {
             batch = batch.max(core.policies.changed_in);
         }
         if lives && request.slot.is_some() {

@@ -7,7 +7,7 @@ use forebay_meta::{DirEntry, Inode, LogError, MetaError, Piece};
 use forebay_types::{FileKind, Ino, PolicyId, SegmentId, SyncClass};
 
 use crate::{
-    PolicyRule,
+    GroupRule, PolicyRule,
     commit::Numbers,
     sets::{Judged, OpenedSegment, SetPlace},
     word::{choice, lists, record},
@@ -257,6 +257,8 @@ pub enum Answer {
     Rules(Vec<PolicyRule>),
     /// For how many bytes room is set aside for the session, all in all; `None`: the volume has no limit.
     Reserved(Option<u64>),
+    /// What policies say, of each of the volume's groups.
+    GroupRules(Vec<GroupRule>),
 }
 
 record!(SegmentPlace { object, offset, len });
@@ -292,6 +294,7 @@ choice!(Answer {
     22 => AheadGone(failed, gone),
     23 => Rules(rules),
     24 => Reserved(bytes),
+    25 => GroupRules(rules),
 });
 
 impl Answer {

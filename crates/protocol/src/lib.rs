@@ -28,9 +28,9 @@ pub use commit::{Commit, FileCommit, Numbers, ObjectCommit, SegmentCommit};
 pub use kind::Kind;
 pub use operation::{MAP_PIECES_MAX, Operation};
 pub use policy::{
-    Disks, KeptOf, POLICIES_MAX, PolicyChange, PolicyEdit, PolicyInfo, PolicyKept, PolicyParts, PolicyReport,
-    PolicyRequest, PolicyRule, PolicySaid, PolicyStep, PolicySums, PolicyVersion, PolicyWhat, VolumeKept,
-    Wanted, WantedOf, WantedPlace, Wish,
+    Bounds, Disks, GroupRule, KeptOf, POLICIES_MAX, PolicyChange, PolicyEdit, PolicyInfo, PolicyKept,
+    PolicyParts, PolicyReport, PolicyRequest, PolicyRule, PolicySaid, PolicyStep, PolicySums, PolicyVersion,
+    PolicyWhat, VolumeKept, Wanted, WantedOf, WantedPlace, Wish,
 };
 pub use refusal::{Refusal, Rights};
 pub use request::{Request, Response};

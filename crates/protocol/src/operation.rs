@@ -137,6 +137,8 @@ pub enum Operation {
     /// What `fsync` of what goes by these policies waits for at least. Answered by [`crate::Answer::Classes`], or by
     /// [`crate::Answer::Rules`] where one of them says besides on which disks bytes may be.
     Classes(Vec<PolicyId>),
+    /// The same of each of the volume's groups. Answered by [`crate::Answer::GroupRules`] with one of each policy.
+    GroupRules(Vec<PolicyId>),
     /// Has room set aside for bytes that the session is about to commit: for `needs` bytes and for up to `spare` more, in place of what was set aside for it before. It changes
     /// nothing but what the owner has in memory, and is spent by commits. Answered by [`crate::Answer::Reserved`].
     Reserve {
@@ -172,6 +174,7 @@ choice!(Operation {
     12 => BytesBack(bytes),
     13 => Classes(policies),
     14 => Reserve { needs, spare },
+    15 => GroupRules(policies),
     32 => Make(parent, name, new),
     33 => MakeNameless(parent, new),
     34 => Link(ino, parent, name),
@@ -206,8 +209,8 @@ impl Operation {
     #[must_use]
     pub fn changes(&self) -> bool {
         use Operation::{
-            BytesBack, Classes, Entries, Fenced, Inode, Lookup, Map, Offer, ReadLink, Reserve, Space,
-            TestLock, Xattr, Xattrs,
+            BytesBack, Classes, Entries, Fenced, GroupRules, Inode, Lookup, Map, Offer, ReadLink, Reserve,
+            Space, TestLock, Xattr, Xattrs,
         };
         !matches!(
             self,
@@ -224,6 +227,7 @@ impl Operation {
                 | Fenced(_)
                 | BytesBack(_)
                 | Classes(_)
+                | GroupRules(_)
                 | Reserve { .. }
         )
     }

@@ -164,6 +164,26 @@ pub struct PolicyRule {
     pub disks: Disks,
 }
 
+/// Where bytes may be besides the store, by a policy that says something of disks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    /// Whether on the disk of the machine that reads or writes them, as far as the volume's groups are known to who says so.
+    pub here: bool,
+    /// On the disks of which groups' members; of no others, also where the volume has others.
+    pub groups: Vec<GroupId>,
+}
+
+/// As [`PolicyRule`], of each of a volume's groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupRule {
+    /// Which policy.
+    pub policy: PolicyId,
+    /// What `fsync` waits for at least, wherever they may be.
+    pub class: Option<SyncClass>,
+    /// Where they may be; `None`: nothing is said of disks.
+    pub bounds: Option<Bounds>,
+}
+
 /// Bytes that policies concern, of whole chunks of members' caches.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PolicySums {
@@ -311,6 +331,8 @@ choice!(PolicyWhat { 1 => Show, 2 => Set(said), 3 => Unset(parts), 4 => Give(pol
 choice!(Wish { 1 => Stay, 2 => Near, 3 => Nowhere });
 choice!(Disks { 1 => Any, 2 => Members, 3 => None });
 record!(PolicyRule { policy, class, disks });
+record!(Bounds { here, groups });
+record!(GroupRule { policy, class, bounds });
 record!(PolicyEdit { durability, pin, confine, place, exclude });
 record!(PolicySaid { durability, pin, confine, place, exclude });
 record!(PolicyParts { durability, pin, confine, place, exclude });
@@ -326,4 +348,13 @@ record!(Wanted { volume, version, places, next });
 record!(WantedPlace { policy, wish, segment, place, from, len });
 record!(KeptOf { group });
 record!(VolumeKept { volume, group, epoch, kept });
-lists!(PolicyId, (PolicyId, SyncClass), (PolicyId, PolicySums), WantedPlace, VolumeKept, PolicyRule);
+lists!(
+    PolicyId,
+    (PolicyId, SyncClass),
+    (PolicyId, PolicySums),
+    WantedPlace,
+    VolumeKept,
+    PolicyRule,
+    GroupRule,
+    GroupId,
+);

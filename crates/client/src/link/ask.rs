@@ -36,6 +36,7 @@ fn is_urgent(operation: &Operation) -> bool {
             | Operation::Numbers(..)
             | Operation::Runs(_)
             | Operation::Classes(_)
+            | Operation::GroupRules(_)
             | Operation::Reserve { .. }
             | Operation::Ahead(_)
             | Operation::Release(_)

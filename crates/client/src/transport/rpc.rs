@@ -226,6 +226,11 @@ fn reply_max(operation: &Operation) -> u32 {
         }
         // Number, epoch and set of each.
         Operation::OpenSegments(open) => (16 << 10) + 320 * open.count.min(OPEN_MAX),
+        Operation::Classes(policies) => (16 << 10) + 16 * u32::try_from(policies.len()).unwrap_or(1 << 12),
+        // The ids of eight groups.
+        Operation::GroupRules(policies) => {
+            (16 << 10) + 144 * u32::try_from(policies.len()).unwrap_or(1 << 12)
+        }
         Operation::Offer(offer) => (16 << 10) + 160 * u32::try_from(offer.offers.len()).unwrap_or(1 << 12),
         Operation::Store(store) => (16 << 10) + 32 * u32::try_from(store.segments.len()).unwrap_or(1 << 12),
         _ => 16 << 10,

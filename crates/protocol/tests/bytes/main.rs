@@ -6,10 +6,10 @@ mod messages;
 mod samples;
 
 use forebay_cluster::{Lease, SessionId, SlotNumber, Stamp};
-use forebay_group::{Candidate, MemberId, MemberState, View};
+use forebay_group::{Candidate, GroupId, MemberId, MemberState, View};
 use forebay_protocol::{
-    Answer, Failure, Message, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, Push, Recall,
-    Refusal, Request, Settle, Step, StoreSegments, StoredSegment,
+    Answer, Bounds, Failure, GroupRule, Message, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit,
+    Push, Recall, Refusal, Request, Settle, Step, StoreSegments, StoredSegment,
     group::{GroupRequest, WriteClass},
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, SyncClass, Timespec};
@@ -91,6 +91,14 @@ fn the_bytes_stay() {
     let set = PolicyChange::Set(Ino(5), edit);
     assert_eq!(hex(&Operation::ChangePolicy(set).encode()), "3a010501010300000000");
     assert_eq!(hex(&Operation::Classes(vec![PolicyId(300)]).encode()), "0d01ac02");
+    assert_eq!(hex(&Operation::GroupRules(vec![PolicyId(300)]).encode()), "0f01ac02");
+    let bounds = Some(Bounds { here: true, groups: vec![GroupId([7; 16])] });
+    let rules = Answer::GroupRules(vec![
+        GroupRule { policy: PolicyId(300), class: Some(SyncClass::Replica(2)), bounds },
+        GroupRule { policy: PolicyId(1), class: None, bounds: None },
+    ]);
+    let group = "07".repeat(16);
+    assert_eq!(hex(&rules.encode()), format!("1902ac020102010101{group}010000"));
     assert_eq!(hex(&Operation::Reserve { needs: 300, spare: 5 }.encode()), "0eac0205");
     assert_eq!(hex(&Answer::Reserved(Some(300)).encode()), "1801ac02");
     assert_eq!(hex(&Answer::Ahead(vec![(1, Failure::NotEmpty)]).encode()), "0e010106");
@@ -113,7 +121,7 @@ fn the_bytes_stay() {
     let tags: Vec<u8> = on_sets().iter().map(tag_of).collect();
     assert_eq!(tags, [10, 11, 12, 54, 54, 55, 56, 57]);
     let tags: Vec<u8> = on_policies().iter().map(tag_of).collect();
-    assert_eq!(tags, [13, 58, 58, 58, 58]);
+    assert_eq!(tags, [13, 15, 58, 58, 58, 58]);
     let tags: Vec<u8> = answers_on_sets().iter().map(|answer| answer.encode()[0]).collect();
     assert_eq!(tags, [15, 16, 17, 18]);
     let tags: Vec<u8> = answers().iter().map(|answer| answer.encode()[0]).collect();

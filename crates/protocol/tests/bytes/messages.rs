@@ -6,11 +6,11 @@ use forebay_cluster::{Grant, Lease, SessionId, SlotNumber, Stamp};
 use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, Incarnation, MemberId, MemberRow, MemberState, ViewEpoch};
 use forebay_protocol::{
-    Answer, Disks, Failure, Hello, KeptOf, MemberStatus, Message, MigratePhase, MigrateRequest,
-    MigrateStatus, OwnedStatus, PolicyInfo, PolicyParts, PolicyReport, PolicyRequest, PolicyRule, PolicySaid,
-    PolicyStep, PolicyVersion, PolicyWhat, Push, Recall, Reclaim, Reclaimed, Refusal, Request, Response,
-    Return, Rights, SegmentPlace, ServerStatus, TokenInfo, TokenRequest, VolumeKept, VolumeRequest,
-    VolumeSet, Wanted, WantedOf, WantedPlace, Welcome, Wish,
+    Answer, Bounds, Disks, Failure, GroupRule, Hello, KeptOf, MemberStatus, Message, MigratePhase,
+    MigrateRequest, MigrateStatus, OwnedStatus, PolicyInfo, PolicyParts, PolicyReport, PolicyRequest,
+    PolicyRule, PolicySaid, PolicyStep, PolicyVersion, PolicyWhat, Push, Recall, Reclaim, Reclaimed, Refusal,
+    Request, Response, Return, Rights, SegmentPlace, ServerStatus, TokenInfo, TokenRequest, VolumeKept,
+    VolumeRequest, VolumeSet, Wanted, WantedOf, WantedPlace, Welcome, Wish,
     group::{
         Distrust, Fetch, Fetched, GroupInfo, GroupMember, GroupRequest, GroupView, GroupVolume, Join, Joined,
         Leave, LostMember, MemberNumbers, MissingSegment, Peek, RenewMember, Renewed, SetsOf, Tally, ViewOf,
@@ -81,6 +81,14 @@ pub fn all() -> Vec<Case> {
                 PolicyRule { policy: PolicyId(300), class: None, disks: Disks::Members },
                 PolicyRule { policy: PolicyId(1), class: Some(SyncClass::Object), disks: Disks::None },
                 PolicyRule { policy: PolicyId(2), class: Some(SyncClass::Replica(2)), disks: Disks::Any },
+            ])])
+            .chain([Answer::GroupRules(vec![
+                GroupRule { policy: PolicyId(300), class: None, bounds: None },
+                GroupRule {
+                    policy: PolicyId(1),
+                    class: Some(SyncClass::Replica(2)),
+                    bounds: Some(Bounds { here: false, groups: vec![GroupId([7; 16]), GroupId([8; 16])] }),
+                },
             ])])
             .map(|answer| case(Response { answer, grants: vec![grant, grant] })),
     );

@@ -164,6 +164,7 @@ pub fn on_policies() -> Vec<Operation> {
         PolicyEdit { durability: Some(None), pin: Some(true), confine: group, place: gone, exclude: group };
     vec![
         Op::Classes(vec![PolicyId(1), PolicyId(300)]),
+        Op::GroupRules(vec![PolicyId(1), PolicyId(300)]),
         Op::ChangePolicy(PolicyChange::Set(Ino(4097), PolicyEdit { durability: Some(class), ..none })),
         Op::ChangePolicy(PolicyChange::Set(Ino(4097), all)),
         Op::ChangePolicy(PolicyChange::Give(PolicyId(300), vec![Ino(4097), Ino(9)])),

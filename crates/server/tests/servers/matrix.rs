@@ -57,7 +57,7 @@ fn class(operation: &Operation) -> Class {
         Op::SetXattr(..) | Op::RemoveXattr(..) | Op::Punch { .. } | Op::Share { .. } => Class::Changes,
         Op::Lock(..) | Op::Unlock(..) | Op::UnlockHandle(..) => Class::Locks,
         Op::Hold(_) => Class::Holds,
-        Op::Space | Op::Release(_) | Op::Classes(_) => Class::Own,
+        Op::Space | Op::Release(_) | Op::Classes(_) | Op::GroupRules(_) => Class::Own,
         Op::ChangePolicy(_) => Class::Administers,
         // What it does not see it leaves alone.
         Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) | Op::Reserve { .. } => Class::Numbers,
@@ -247,6 +247,7 @@ fn samples(at: &Planted, own: &Planted) -> Vec<Operation> {
         Operation::UnlockHandle(file, 1),
         Operation::Ahead(vec![step]),
         Operation::Classes(vec![PolicyId(1)]),
+        Operation::GroupRules(vec![PolicyId(1)]),
         Operation::ChangePolicy(PolicyChange::Set(
             file,
             PolicyEdit { pin: Some(true), ..PolicyEdit::default() },

@@ -42,6 +42,7 @@ impl Table {
             Operation::OpenSegments(open) => vec![unconfined(open.directory)],
             Operation::Space
             | Operation::Classes(_)
+            | Operation::GroupRules(_)
             | Operation::Reserve { .. }
             | Operation::ChangePolicy(_)
             | Operation::Numbers(..)

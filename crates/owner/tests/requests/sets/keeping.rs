@@ -6,7 +6,7 @@ use forebay_engine::{Batch, Engine};
 use forebay_format::key::Item;
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
-    Answer, Disks, Failure, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept,
+    Answer, Bounds, Disks, Failure, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept,
     PolicyReport, PolicyRule, PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
 };
 use forebay_types::{FileKind, Ino, PolicyId, SyncClass};
@@ -387,7 +387,7 @@ fn of_several_groups_each_has_only_what_it_may_have() {
         assert_eq!(on_members(excluded, GROUP, from), below);
         assert_eq!(on_members(both, OTHER, from), below);
         assert_eq!(on_members(free, OTHER, from), taken());
-        let third = GroupId([9; 16]);
+        let third = GroupId([7; 16]);
         assert_eq!(on_members(free, third, from + 50), taken(), "nothing is said of its disks");
         assert_eq!(on_members(excluded, third, from), below, "it is not the volume's");
         // As the same is said of one group alone; then that one is taken away.
@@ -403,7 +403,39 @@ fn of_several_groups_each_has_only_what_it_may_have() {
         disks: Disks::None,
     };
     let rules = policies.iter().map(told).collect();
-    assert_eq!(client.ask(Operation::Classes(policies)).answer(), Answer::Rules(rules));
+    assert_eq!(client.ask(Operation::Classes(policies.clone())).answer(), Answer::Rules(rules));
+    // One that tells them apart hears where each may be.
+    let by_group = |policies: &[PolicyId]| match client.ask(Operation::GroupRules(policies.to_vec())).answer()
+    {
+        Answer::GroupRules(rules) => {
+            assert_eq!(rules.iter().map(|rule| rule.policy).collect::<Vec<_>>(), policies);
+            assert!(rules.iter().all(|rule| rule.class.is_none()), "of that nothing is said");
+            rules.into_iter().map(|rule| rule.bounds).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let within = |groups: &[GroupId]| Some(Bounds { here: false, groups: groups.to_vec() });
+    assert_eq!(by_group(&policies), [within(&[GROUP]), within(&[OTHER]), within(&[GROUP])]);
+    let third = GroupId([7; 16]);
+    server.owner.set_groups(vec![third, OTHER]);
+    assert_eq!(
+        by_group(&policies),
+        [within(&[]), Some(Bounds { here: true, groups: vec![third, OTHER] }), within(&[])]
+    );
+    server.owner.set_groups(Vec::new());
+    assert_eq!(
+        by_group(&policies),
+        [within(&[]), Some(Bounds { here: true, groups: Vec::new() }), within(&[])]
+    );
+    edit(&server, free, PolicyEdit { pin: Some(true), ..PolicyEdit::default() });
+    let pinned = server.owner.policy_of(free).unwrap().policy;
+    let unknown = PolicyId(900);
+    assert_eq!(by_group(&[pinned]), [None], "nothing is said of disks");
+    let Answer::GroupRules(rules) = client.ask(Operation::GroupRules(vec![unknown])).answer() else {
+        panic!()
+    };
+    assert_eq!(rules[0].bounds, Some(Bounds::default()), "nobody knows what it says");
+    assert_eq!(rules[0].class, Some(SyncClass::Object));
     server.stop().unwrap();
 }
 
