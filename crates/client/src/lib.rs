@@ -18,10 +18,10 @@ mod volume;
 pub use asks::Asks;
 pub use data::{
     Appended, Contents, ContentsOptions, ContentsStats, MemberFailed, Members, Room, StoreCache, TellsLoss,
-    WarmInto, WriteGroup,
+    WarmInto, Within, WriteGroup,
 };
 pub use error::{ClientError, LostBytes};
-pub use group::{GroupStore, ReadFrom, Reader, VolumeGroup, WrittenTo};
+pub use group::{GroupStatus, GroupStore, ReadFrom, Reader, VolumeGroup, WrittenTo};
 pub use link::{Answered, Events, Link, LinkConfig, Patience};
 pub use ticks::{SystemTicks, Ticks};
 pub use transport::{Listener, RpcTransport, Transport, Trouble};

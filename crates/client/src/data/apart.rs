@@ -6,81 +6,90 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use forebay_object::ObjectStore;
-use forebay_protocol::Disks;
 use forebay_reading::ObjectReader;
 use forebay_types::SegmentId;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
-/// Bytes of memory for each of the two ways in which these are read.
+use super::Within;
+use crate::group::{GroupStore, VolumeGroup};
+
+/// Bytes of memory for each of the ways in which these are read.
 const MEMORY: u64 = 64 << 20;
+/// Ways at most: past all groups, and through each that a volume may have. Where groups come and go, the oldest go.
+const WAYS: usize = 1 + forebay_protocol::group::GROUPS_MAX;
 /// How long a segment counts after the last read of a file that says so: another file may have bytes in it, which was written before anything was said.
 const COUNTS_FOR: Duration = Duration::from_secs(600);
 
 /// Segments that are read apart.
 pub(super) struct Apart {
-    /// The store itself, and the way through the group, where there is one.
+    /// The store itself, and what it is read through, if it is.
     store: ObjectStore,
-    through: ObjectStore,
-    past: OnceLock<ObjectReader>,
-    within: OnceLock<ObjectReader>,
+    group: Option<Arc<VolumeGroup>>,
+    /// Those that were made, the oldest first.
+    readers: Mutex<Vec<(Within, Arc<ObjectReader>)>>,
     any: AtomicBool,
-    segments: RwLock<FxHashMap<SegmentId, (Disks, Instant)>>,
+    segments: RwLock<FxHashMap<SegmentId, (Within, Instant)>>,
 }
 
 impl Apart {
-    pub(super) fn new(store: ObjectStore, through: ObjectStore) -> Apart {
-        Apart {
-            store,
-            through,
-            past: OnceLock::new(),
-            within: OnceLock::new(),
-            any: AtomicBool::new(false),
-            segments: RwLock::default(),
-        }
+    pub(super) fn new(store: ObjectStore, group: Option<Arc<VolumeGroup>>) -> Apart {
+        let (readers, segments) = (Mutex::default(), RwLock::default());
+        Apart { store, group, readers, any: AtomicBool::new(false), segments }
     }
 
-    /// Takes note that a segment's bytes may be on these disks alone. Whether that is news.
-    pub(super) fn name(&self, segment: SegmentId, disks: Disks) -> bool {
+    /// Takes note that a segment's bytes may be there alone. Whether that is news.
+    pub(super) fn name(&self, segment: SegmentId, within: Within) -> bool {
         let now = Instant::now();
-        if disks == Disks::Any {
+        if within == Within::Any {
             return false;
         }
         self.any.store(true, Relaxed);
         let mut segments = self.segments.write();
-        let before = segments.insert(segment, (disks, now));
-        before.is_none_or(|(before, since)| before != disks || since.elapsed() >= COUNTS_FOR)
+        let before = segments.insert(segment, (within, now));
+        before.is_none_or(|(before, since)| before != within || since.elapsed() >= COUNTS_FOR)
     }
 
     /// Which reader reads a segment, where it is not the usual one.
-    pub(super) fn reader(&self, segment: SegmentId) -> Option<&ObjectReader> {
-        match self.disks(segment) {
-            Disks::Any => None,
-            Disks::Members => Some(self.within.get_or_init(|| in_memory(&self.through))),
-            Disks::None => Some(self.past.get_or_init(|| in_memory(&self.store))),
+    pub(super) fn reader(&self, segment: SegmentId) -> Option<Arc<ObjectReader>> {
+        let within = self.within(segment);
+        if within == Within::Any {
+            return None;
         }
+        let mut readers = self.readers.lock();
+        if let Some((_, reader)) = readers.iter().find(|(of, _)| *of == within) {
+            return Some(Arc::clone(reader));
+        }
+        let reader = Arc::new(in_memory(&match (within, &self.group) {
+            (Within::Group(_), Some(group)) => GroupStore::over(Arc::clone(group), &self.store, within),
+            _ => self.store.clone(),
+        }));
+        let surplus = (readers.len() + 1).saturating_sub(WAYS);
+        readers.drain(..surplus);
+        readers.push((within, Arc::clone(&reader)));
+        Some(reader)
     }
 
-    /// On which disks a segment's bytes may be, as far as files have said that were read.
-    pub(super) fn disks(&self, segment: SegmentId) -> Disks {
+    /// Where a segment's bytes may be, as far as files have said that were read.
+    pub(super) fn within(&self, segment: SegmentId) -> Within {
         if !self.any.load(Relaxed) {
-            return Disks::Any;
+            return Within::Any;
         }
         let segments = self.segments.read();
         let named = segments.get(&segment).filter(|(_, since)| since.elapsed() < COUNTS_FOR);
-        named.map_or(Disks::Any, |(disks, _)| *disks)
+        named.map_or(Within::Any, |(within, _)| *within)
     }
 
-    /// Those that were made.
-    pub(super) fn readers(&self) -> impl Iterator<Item = &ObjectReader> {
-        self.past.get().into_iter().chain(self.within.get())
+    /// Does something with each of those that were made.
+    pub(super) fn each(&self, does: impl Fn(&ObjectReader)) {
+        self.readers.lock().iter().for_each(|(_, reader)| does(reader));
     }
 }
 

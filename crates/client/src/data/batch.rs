@@ -7,14 +7,14 @@ use std::{
 };
 
 use forebay_meta::WriteAttr;
-use forebay_protocol::{Answer, Commit, Disks, Failure, FileCommit, Operation};
+use forebay_protocol::{Answer, Commit, Failure, FileCommit, Operation};
 use forebay_types::Ino;
 
 use super::{
-    Shared,
+    Shared, Within,
     classes::Batch,
     file::{Base, File, Taken},
-    lanes::{LanePacking, Lanes, Used},
+    lanes::{Bound, LanePacking, Lanes, Used},
     line::{BATCH_MAX, Place, weight},
     packing::Stored,
     put::Tries,
@@ -140,27 +140,30 @@ impl Shared {
 
     /// Members or the store have it, whichever take it first: while members of a set have failed, the store is asked, and where that does not answer, members are again.
     fn store_and_commit(&self, session: u64, batch: &Batch) -> Result<(), Failed> {
-        let Batch { class, disks, taken } = batch;
-        let (mut disks, mut copies) = (*disks, class.copies());
+        let Batch { class, policy, taken, .. } = batch;
+        let (mut within, mut copies) = (batch.within, class.copies());
         let until = Instant::now() + IN_TURN_FOR;
         loop {
-            match copies.map(|copies| self.over_members(session, (copies, disks), taken)) {
+            let bound = copies.map(|copies| Bound { copies, within, policy: *policy });
+            match bound.map(|bound| self.over_members(session, bound, taken)) {
                 Some(Ok(true)) => return Ok(()),
                 // Somebody has said meanwhile that more is to be promised. The store is enough for everything.
                 Some(Err(Failed { error: ClientError::Failed(Failure::BelowClass), .. })) => {
                     tracing::debug!(files = taken.len(), "a policy says more than was known: it is put");
                     self.classes.forget();
                     // Members were given them by what was known here.
-                    let mut said = taken.iter().map(|taken| self.disks(taken.policy));
-                    disks = said.find(|disks| *disks != Disks::Any).unwrap_or(disks);
+                    let mut said = taken.iter().map(|taken| self.within(taken.policy));
+                    within = said.find(|within| *within != Within::Any).unwrap_or(within);
                     copies = None;
                 }
                 Some(Err(failed)) => return Err(failed),
                 Some(Ok(false)) | None => {}
             }
-            let in_turn = copies.is_some_and(|copies| Lanes::may_have_set(&self.options.members, copies));
+            let in_turn = bound
+                .filter(|_| copies.is_some())
+                .is_some_and(|bound| Lanes::may_have_set(&self.options.members, bound));
             let tries = if in_turn { Tries::Few } else { Tries::All };
-            match self.put_objects(session, (disks, tries), taken) {
+            match self.put_objects(session, (within, tries), taken) {
                 Ok((files, stored)) => return self.commit(session, taken, (files, &stored), Used::default()),
                 // It passes: by then there may be a set again.
                 Err(Failed { error: ClientError::Store(why), lasting: false })
@@ -184,13 +187,8 @@ impl Shared {
     }
 
     /// Has members take a batch, and commits it. Returns whether there was a set.
-    fn over_members(
-        &self,
-        session: u64,
-        (copies, disks): (u8, Disks),
-        taken: &[Taken],
-    ) -> Result<bool, Failed> {
-        let Some((files, used)) = LanePacking::pack(self, (session, copies, disks), taken)? else {
+    fn over_members(&self, session: u64, bound: Bound, taken: &[Taken]) -> Result<bool, Failed> {
+        let Some((files, used)) = LanePacking::pack(self, (session, bound), taken)? else {
             return Ok(false);
         };
         self.commit(session, taken, (files, &[]), used).map(|()| true)

@@ -30,6 +30,7 @@ mod runs;
 mod source;
 mod stats;
 mod warm;
+mod within;
 
 use std::{fmt, sync::Arc, thread::JoinHandle, time::Instant};
 
@@ -52,6 +53,7 @@ pub use losses::TellsLoss;
 pub use options::{ContentsOptions, Room, StoreCache};
 pub use stats::ContentsStats;
 pub use warm::WarmInto;
+pub use within::Within;
 
 /// The members over which a volume is written, if it is.
 type SharedMembers = Option<Arc<dyn Members>>;
@@ -111,18 +113,19 @@ impl Contents {
         options: ContentsOptions,
     ) -> Result<Arc<Contents>, ClientError> {
         let reads = match &options.group {
-            Some(group) => GroupStore::over(Arc::clone(group), &store),
+            Some(group) => GroupStore::over(Arc::clone(group), &store, Within::Any),
             None => store.clone(),
         };
         let objects = options.cache.open(&reads, volume.id)?;
         let window = objects.read_ahead_limit();
-        let apart = apart::Apart::new(store.clone(), reads);
+        let apart = apart::Apart::new(store.clone(), options.group.clone());
         let source = source::Source::new((objects, apart), options.group.clone(), options.members.clone());
         let source = Arc::new(source);
         let keys = Arc::new(Keyring::new(options.keys.clone()));
         let reader = RunReader::new(Arc::clone(&source) as Arc<dyn SegmentSource>, keys, FRAMES);
         let sealer = options.sealer()?;
         let threads = options.batches;
+        let classes = Arc::new(classes::Classes::new(options.members.clone()));
         let shared = Arc::new(Shared {
             asks,
             store: store.patient(Patience::Quick),
@@ -136,7 +139,7 @@ impl Contents {
             changed: Condvar::new(),
             numbers: numbers::NumberStock::default(),
             lanes: lanes::Lanes::default(),
-            classes: Arc::default(),
+            classes,
             maps: maps::Maps::default(),
             losses: losses::Losses::default(),
             source,
@@ -191,7 +194,7 @@ impl Contents {
     pub fn empty_caches(&self) -> Vec<&'static str> {
         self.shared.reader.empty_cache();
         self.shared.source.objects().empty_cache();
-        self.shared.source.apart().readers().for_each(ObjectReader::empty_cache);
+        self.shared.source.apart().each(ObjectReader::empty_cache);
         match self.shared.options.cache {
             StoreCache::Directory(..) => vec!["contents in memory", "contents on disk"],
             StoreCache::Files | StoreCache::Memory(_) => vec!["contents in memory"],

@@ -8,11 +8,11 @@ use forebay_format::{
     row::{Extent, ObjectRef},
     run::Trial,
 };
-use forebay_protocol::{Disks, FileCommit, ObjectCommit, SegmentCommit, SegmentPlace};
+use forebay_protocol::{FileCommit, ObjectCommit, SegmentCommit, SegmentPlace};
 use forebay_types::SegmentId;
 
 use super::{
-    Shared,
+    Shared, Within,
     batch::{Failed, file_commit},
     file::Taken,
     line::BATCH_MAX,
@@ -38,8 +38,8 @@ impl Stored {
 struct Packing<'a> {
     shared: &'a Shared,
     session: u64,
-    /// On which disks they may be, besides the store.
-    disks: Disks,
+    /// Where they may be, besides the store.
+    within: Within,
     tries: Tries,
     runs: Runs,
     /// Bytes of a segment at which the next one is begun: equal parts of the batch.
@@ -55,13 +55,13 @@ impl Shared {
     pub(super) fn put_objects(
         &self,
         session: u64,
-        (disks, tries): (Disks, Tries),
+        (within, tries): (Within, Tries),
         taken: &[Taken],
     ) -> Result<(Vec<FileCommit>, Vec<Stored>), Failed> {
         let mut packing = Packing {
             shared: self,
             session,
-            disks,
+            within,
             tries,
             runs: Runs::default(),
             part: part(taken, self.block_size()),
@@ -142,7 +142,7 @@ impl Packing<'_> {
             let lasting = !error.is_transient();
             Failed { error: put::told(&error), lasting }
         })?;
-        if self.disks == Disks::Any {
+        if self.within == Within::Any {
             self.shared.source.objects().uploaded_bytes(object, &bytes);
         }
         self.shared.counts.object(bytes.len() as u64);

@@ -7,11 +7,11 @@ use std::{
 
 use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, SourceError};
 use forebay_meta::{Inode, Piece, PieceSource};
-use forebay_protocol::{Answer, Contents as Small, Disks, InodeAnswer, Mapped, Operation};
+use forebay_protocol::{Answer, Contents as Small, InodeAnswer, Mapped, Operation};
 use forebay_reading::{SMALL_FILE, access_of, fetch_ahead, read_into, read_pieces};
 use forebay_types::Ino;
 
-use super::{Contents, Shared, file::File, maps};
+use super::{Contents, Shared, Within, file::File, maps};
 use crate::ClientError;
 
 /// How often a read begins anew because its data was moved while it was read.
@@ -45,16 +45,16 @@ impl Contents {
         if offset >= end {
             return Ok(ReadPieces::new());
         }
-        let disks = shared.disks(inode.row.policy);
-        let access = shared.follow(ino, offset, end - offset, (size, disks));
+        let within = shared.within(inode.row.policy);
+        let access = shared.follow(ino, offset, end - offset, (size, within));
         if let Some(file) = file
-            && let Some(read) = shared.read_kept(&file, &(offset..end), (access, disks), leased)?
+            && let Some(read) = shared.read_kept(&file, &(offset..end), (access, within), leased)?
         {
             return Ok(read);
         }
         // The layers were looked at before the map: what has left them is in it.
         let read = |pieces: &[Piece]| {
-            shared.source.confine(pieces, disks);
+            shared.source.confine(pieces, within);
             read_pieces(&shared.reader, pieces, access)
         };
         shared.read_owners(ino, &(offset..end), leased, read)
@@ -85,14 +85,14 @@ impl Contents {
 
 impl Shared {
     /// Takes note of a read, and has fetched ahead what is likely to be wanted next, as far as its map is known.
-    fn follow(&self, ino: Ino, offset: u64, len: u64, (size, disks): (u64, Disks)) -> Access {
+    fn follow(&self, ino: Ino, offset: u64, len: u64, (size, within): (u64, Within)) -> Access {
         if size <= SMALL_FILE {
             return Access::Nearby;
         }
         let advice = self.ahead.observe(ino.0, offset, len, size);
         for range in advice.ahead {
             let pieces = self.maps.known(ino, &range);
-            self.source.confine(&pieces, disks);
+            self.source.confine(&pieces, within);
             fetch_ahead(&self.reader, self.source.as_ref(), &pieces);
         }
         access_of(advice.pattern)
@@ -103,7 +103,7 @@ impl Shared {
         &self,
         file: &File,
         range: &Range<u64>,
-        (access, disks): (Access, Disks),
+        (access, within): (Access, Within),
         leased: &dyn Fn() -> bool,
     ) -> Result<Option<ReadPieces>, ClientError> {
         let mut missing = vec![range.clone()];
@@ -121,7 +121,7 @@ impl Shared {
             let place = (gap.start - range.start) as usize..(gap.end - range.start) as usize;
             let out = &mut out[place];
             let read = |pieces: &[Piece]| {
-                self.source.confine(pieces, disks);
+                self.source.confine(pieces, within);
                 read_into(&self.reader, pieces, out, access)
             };
             self.read_owners(file.ino, &gap, leased, read)?;

@@ -1,19 +1,23 @@
 //! Where segments are, as the owner has said, and their bytes.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use forebay_data::{Access, SegmentSource, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_group::MemberId;
 use forebay_meta::{Piece, PieceSource};
-use forebay_protocol::{Disks, SegmentPlace, SetPlace};
+use forebay_protocol::{SegmentPlace, SetPlace};
 use forebay_reading::{ObjectReader, Stored};
 use forebay_types::{Ino, SegmentId};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use super::{SharedMembers, apart::Apart};
+use super::{SharedMembers, Within, apart::Apart};
 use crate::{LostBytes, group::VolumeGroup};
 
 /// Segments of the volume in the store.
@@ -25,6 +29,23 @@ pub(super) struct Source {
     members: SharedMembers,
     /// Who has those that had no place in the store when the owner was asked.
     sets: RwLock<FxHashMap<SegmentId, Arc<[MemberId]>>>,
+}
+
+/// By whom a segment is read.
+enum By<'a> {
+    Usual(&'a ObjectReader),
+    Apart(Arc<ObjectReader>),
+}
+
+impl Deref for By<'_> {
+    type Target = ObjectReader;
+
+    fn deref(&self) -> &ObjectReader {
+        match self {
+            By::Usual(reader) => reader,
+            By::Apart(reader) => reader,
+        }
+    }
 }
 
 impl fmt::Debug for Source {
@@ -51,11 +72,11 @@ impl Source {
         &self.apart
     }
 
-    /// Takes note that these bytes of a file may be on some disks alone; what this machine has of them on its disk goes.
-    pub(super) fn confine(&self, pieces: &[Piece], disks: Disks) {
-        for piece in pieces.iter().filter(|_| disks != Disks::Any) {
+    /// Takes note that these bytes of a file may be there alone; what this machine has of them on its disk goes.
+    pub(super) fn confine(&self, pieces: &[Piece], within: Within) {
+        for piece in pieces.iter().filter(|_| within != Within::Any) {
             let PieceSource::Extent(extent) = &piece.source else { continue };
-            if self.apart.name(extent.segment, disks)
+            if self.apart.name(extent.segment, within)
                 && let Some(place) = self.places.read().get(&extent.segment)
             {
                 self.objects.deleted(place.object);
@@ -64,8 +85,8 @@ impl Source {
     }
 
     /// Who reads a segment.
-    fn reader(&self, segment: SegmentId) -> &ObjectReader {
-        self.apart.reader(segment).unwrap_or(&self.objects)
+    fn reader(&self, segment: SegmentId) -> By<'_> {
+        self.apart.reader(segment).map_or(By::Usual(&self.objects), By::Apart)
     }
 
     /// Takes note of where segments are.
@@ -154,7 +175,7 @@ impl Source {
         let was = self.places.write().remove(&segment);
         if let Some(place) = was {
             self.objects.deleted(place.object);
-            self.apart.readers().for_each(|reader| reader.deleted(place.object));
+            self.apart.each(|reader| reader.deleted(place.object));
             if let Some(group) = &self.group {
                 group.forget(place.object);
             }

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use forebay_meta::Inode;
-use forebay_protocol::Disks;
 use forebay_reading::{NotWarm, Stored, Warmed, stored_runs};
 use forebay_types::SegmentId;
 
-use super::{Contents, StoreCache};
+use super::{Contents, StoreCache, Within};
 use crate::ClientError;
 
 /// How often the owner is asked where the bytes of a file are.
@@ -49,7 +48,7 @@ impl Contents {
             if let Some(lost) = shared.source.lost_of(ino, &pieces) {
                 return Err(ClientError::Lost(lost));
             }
-            shared.source.confine(&pieces, shared.disks(inode.row.policy));
+            shared.source.confine(&pieces, shared.within(inode.row.policy));
             let runs = stored_runs(&pieces);
             let places: Vec<_> = runs.iter().map(|run| shared.source.in_store(run)).collect();
             if let Some(places) = places.into_iter().collect::<Option<Vec<_>>>() {
@@ -61,13 +60,18 @@ impl Contents {
         Err(ClientError::Store(format!("inode {ino}: the owner does not say where its bytes are")))
     }
 
-    /// On which disks a segment's bytes may be, as a number: what is brought by one request goes by one of them.
+    /// Where a segment's bytes may be, as a number: what is brought by one request goes by one of them.
     #[must_use]
     pub fn warm_rule(&self, segment: SegmentId) -> u8 {
-        match self.shared.source.apart().disks(segment) {
-            Disks::Any => 0,
-            Disks::Members => 1,
-            Disks::None => 2,
+        match self.shared.source.apart().within(segment) {
+            Within::Any => 0,
+            Within::Nowhere => 1,
+            Within::Group(group) => {
+                let groups = self.shared.options.members.as_ref().map(|members| members.groups());
+                let at = groups.and_then(|all| all.iter().position(|id| *id == group));
+                // One that is not the volume's any more is asked for nothing.
+                at.and_then(|at| u8::try_from(at + 2).ok()).unwrap_or(1)
+            }
         }
     }
 
@@ -77,10 +81,10 @@ impl Contents {
     /// [`NotWarm`].
     pub fn warm(&self, stored: &Stored, into: WarmInto) -> Result<Warmed, NotWarm> {
         let shared = &self.shared;
-        let disks = shared.source.apart().disks(stored.segment);
-        let here = into.here && disks == Disks::Any;
-        let group = into.group && disks != Disks::None;
-        if disks != Disks::Any && !here && !group {
+        let within = shared.source.apart().within(stored.segment);
+        let here = into.here && within == Within::Any;
+        let group = into.group && within != Within::Nowhere;
+        if within != Within::Any && !here && !group {
             let why = "its policy says that it is on no disk there";
             return Err(NotWarm::Failed(why.to_owned()));
         }
@@ -88,7 +92,7 @@ impl Contents {
         let warmed = (|| {
             let mut warmed = Warmed::default();
             if let Some(group) = self.group().filter(|_| into.group) {
-                let forebay_protocol::group::Warmed { cached, fetched, lost } = group.warm(stored)?;
+                let forebay_protocol::group::Warmed { cached, fetched, lost } = group.warm(stored, within)?;
                 warmed += Warmed { cached, fetched, lost };
             }
             if into.here {

@@ -6,6 +6,7 @@ use forebay_group::{GroupId, MemberId, View};
 use rustc_hash::FxHashMap;
 
 use super::{link::MemberLink, route::Widths};
+use crate::data::Within;
 
 /// A group as it is known.
 pub(super) struct Known {
@@ -26,20 +27,34 @@ pub(super) struct Known {
 pub(super) struct Groups {
     /// In the order in which the volume has them.
     all: Vec<Arc<Known>>,
+    chosen: Option<GroupId>,
 }
 
 impl Groups {
-    pub(super) fn new(all: Vec<Arc<Known>>) -> Groups {
-        Groups { all }
+    /// All that are known, and the one that is gone by.
+    pub(super) fn new(all: Vec<Arc<Known>>, chosen: Option<GroupId>) -> Groups {
+        if let Some(known) = all.iter().find(|known| Some(known.id) == chosen) {
+            known.links.values().for_each(|link| link.begin());
+        }
+        Groups { all, chosen }
     }
 
     pub(super) fn all(&self) -> &[Arc<Known>] {
         &self.all
     }
 
-    /// The one through which new reads go and over which new segments are written.
+    /// The one through which new reads go and over which new segments are written; `None` where there is none, or none answers.
     pub(super) fn chosen(&self) -> Option<&Arc<Known>> {
-        self.all.first()
+        self.of(self.chosen?)
+    }
+
+    /// The one for what may be there alone.
+    pub(super) fn within(&self, within: Within) -> Option<&Arc<Known>> {
+        match within {
+            Within::Any => self.chosen(),
+            Within::Group(id) => self.of(id),
+            Within::Nowhere => None,
+        }
     }
 
     pub(super) fn of(&self, id: GroupId) -> Option<&Arc<Known>> {

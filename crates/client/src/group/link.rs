@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -54,8 +57,10 @@ pub(super) struct MemberLink {
     pub(super) address: String,
     /// Whether it is on this machine.
     pub(super) on_node: bool,
-    pub(super) client: Client,
-    began: Instant,
+    pub(super) at: Address,
+    security: Security,
+    /// The connection, once it is wanted, and since when.
+    client: OnceLock<(Client, Instant)>,
     in_flight: AtomicU64,
     /// Bytes that it was asked for and has not sent.
     asked_bytes: AtomicU64,
@@ -102,27 +107,44 @@ enum Why {
 }
 
 impl MemberLink {
-    /// Connects in the background.
-    pub(super) fn start(
-        at: &Address,
-        address: &str,
-        on_node: bool,
-        security: &Security,
-    ) -> std::io::Result<MemberLink> {
-        let client = Client::start(ClientConfig::new(vec![at.clone()], security.clone()), None)?;
-        Ok(MemberLink {
+    /// A member that is not connected yet.
+    pub(super) fn new(at: Address, address: &str, on_node: bool, security: &Security) -> MemberLink {
+        MemberLink {
             address: address.to_owned(),
             on_node,
-            client,
-            began: Instant::now(),
+            security: security.clone(),
+            client: OnceLock::new(),
             in_flight: AtomicU64::new(0),
             asked_bytes: AtomicU64::new(0),
             mean_us: AtomicU64::new(MEAN_FIRST_US),
             pace: Mutex::new(Pace::new()),
             out_until: Mutex::default(),
             greeted: Mutex::default(),
-            writes: WriteLink::new(at, security),
-        })
+            writes: WriteLink::new(&at, security),
+            at,
+        }
+    }
+
+    /// Connects in the background, by a thread of its own. `None`: there can be none now.
+    fn client(&self) -> Option<&(Client, Instant)> {
+        if self.client.get().is_none() {
+            match Client::start(ClientConfig::new(vec![self.at.clone()], self.security.clone()), None) {
+                // Another thread may have been faster.
+                Ok(client) => drop(self.client.set((client, Instant::now()))),
+                Err(error) => tracing::warn!("no thread for a connection to {}: {error}", self.address),
+            }
+        }
+        self.client.get()
+    }
+
+    /// It is likely to be asked.
+    pub(super) fn begin(&self) {
+        let _begun = self.client();
+    }
+
+    /// Why it cannot be asked now, as far as is known.
+    pub(super) fn down(&self) -> Option<String> {
+        self.client.get().map_or(Some("not connected".to_owned()), |(client, _)| client.down())
     }
 
     /// How long a request may be expected to take now, in microseconds.
@@ -144,13 +166,25 @@ impl MemberLink {
 
     /// Whether it is connected; one that is new is given a moment.
     pub(super) fn is_up(&self) -> bool {
-        while self.client.down().is_some() {
-            if self.began.elapsed() > CONNECT {
+        let Some((client, began)) = self.client() else { return false };
+        while client.down().is_some() {
+            if began.elapsed() > CONNECT {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         true
+    }
+
+    /// Asks, whether or not it is connected.
+    pub(super) fn request(&self, request: Outgoing) -> Result<Reply, CallError> {
+        let Some((client, _)) = self.client() else {
+            return Err(CallError::Lost {
+                sent: false,
+                why: "there is no thread for a connection".to_owned(),
+            });
+        };
+        client.call_blocking(request)
     }
 
     /// Fetches bytes, or a length. A member that does not have them says so at once, and is waited for only then.
@@ -213,7 +247,7 @@ impl MemberLink {
 
     fn call(&self, kind: Kind, body: Vec<u8>, deadline_ms: u32, reply_max: u32) -> Result<Reply, Why> {
         let (kind, body, bulk) = (kind as u16, body.into(), Bytes::new());
-        match self.client.call_blocking(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
+        match self.request(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
             Ok(reply) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
             Err(CallError::Deadline { .. } | CallError::GivenUp) => Err(Why::Late),
@@ -257,7 +291,7 @@ impl MemberLink {
         let (kind, body) = (Kind::Greet as u16, greet.encode().into());
         let request =
             Outgoing { kind, body, bulk: Bytes::new(), deadline_ms: GREET_MS, reply_max: REPLY_HEAD };
-        match self.client.call_blocking(request) {
+        match self.request(request) {
             Ok(_) => {
                 *greeted = Some(Instant::now());
                 true
@@ -273,7 +307,7 @@ impl MemberLink {
     /// Tells the member that bytes were wrong. If it does not hear it, it hears it from the next one.
     pub(super) fn distrust(&self, wrong: &Distrust, reader: &Reader, group: GroupId) {
         let tell = || self.call(Kind::Distrust, wrong.encode(), GREET_MS, REPLY_HEAD);
-        if !self.is_out() && self.client.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
+        if !self.is_out() && self.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
             let _heard = self.greet(reader, group) && tell().is_ok();
         }
     }

@@ -9,12 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_group::{Append, MemberId, MemberState};
-use forebay_protocol::SealedSegment;
+use forebay_group::{Append, GroupId, MemberId, MemberState};
+use forebay_protocol::{Bounds, SealedSegment};
 use forebay_types::{SegmentId, SyncClass};
 
 use super::{VolumeGroup, groups::Known, link::MemberLink, writes::Asking};
-use crate::data::{Appended, MemberFailed, Members, WriteGroup};
+use crate::data::{Appended, MemberFailed, Members, Within, WriteGroup};
 
 /// How long all of a set may take to have an append on stable storage.
 const ALL_WITHIN: Duration = Duration::from_secs(8);
@@ -85,8 +85,21 @@ fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answe
 }
 
 impl Members for VolumeGroup {
-    fn writes_over(&self) -> Option<WriteGroup> {
-        let known = self.chosen()?;
+    fn groups(&self) -> Vec<GroupId> {
+        self.shared.groups().all().iter().map(|known| known.id).collect()
+    }
+
+    fn within(&self, bounds: &Bounds) -> Within {
+        let groups = self.shared.groups();
+        let may = |id: GroupId| bounds.groups.contains(&id);
+        if bounds.here && groups.all().iter().all(|known| may(known.id)) {
+            return Within::Any;
+        }
+        self.shared.near.nearest(may).map_or(Within::Nowhere, Within::Group)
+    }
+
+    fn writes_over(&self, within: Within) -> Option<WriteGroup> {
+        let known = self.gone_by(within)?;
         // A number that this release does not know is none to write by.
         let copies = known.writes.filter(|copies| SyncClass::of_copies(*copies).is_some())?;
         let active = |id: &&MemberId| {
@@ -116,8 +129,8 @@ impl Members for VolumeGroup {
             .zip(gathered)
             .map(|(member, answer)| answer.map_err(|why| failed(*member, why)))
             .collect();
-        if results.iter().any(Result::is_err) {
-            self.shared.look_soon();
+        for error in results.iter().filter_map(|result| result.as_ref().err()) {
+            self.shared.suspects_member(error.member);
         }
         results
     }
@@ -163,7 +176,10 @@ impl Members for VolumeGroup {
                     count.fetch_add(u64::from(len), std::sync::atomic::Ordering::Relaxed);
                     return Ok(bytes);
                 }
-                Err(why) => last = failed(*member, why),
+                Err(why) => {
+                    self.shared.suspects(group, *member);
+                    last = failed(*member, why);
+                }
             }
         }
         self.shared.look_soon();

@@ -1,14 +1,16 @@
-//! Reading a volume through a group of proxies, and writing it over their logs.
+//! Reading a volume through a group of proxies, and writing it over their logs; through which one, where it has several.
 //!
 //! Guarantees: whatever becomes of proxies, a read is answered as the store answers it: where no member answers in time, the store is asked. Bytes are not
 //! verified here; who finds them wrong says so, and has them from the store for a while. Bytes that
 //! a member has taken in are at the member that they were meant for. Relies on placement: who knows the same view asks the same members.
 
+mod choice;
 mod crew;
 mod groups;
 mod here;
 mod link;
 mod members;
+mod near;
 mod pace;
 mod reader;
 mod route;
@@ -43,10 +45,12 @@ pub use reader::Reader;
 pub use store::GroupStore;
 
 use crate::{
+    data::Within,
     group::{
         crew::Crew,
         groups::{Groups, Known},
         link::{Answered, MemberLink},
+        near::Near,
         route::Pieces,
     },
     transport::{Transport, Trouble},
@@ -86,6 +90,17 @@ pub struct WrittenTo {
     pub store: u64,
 }
 
+/// A group of a volume, as a mount sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it is the one that is gone by.
+    pub chosen: bool,
+    /// How long it takes to answer, where that is measured: where the volume has several, and this one answers.
+    pub round_trip: Option<Duration>,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     node: AtomicU64,
@@ -107,7 +122,9 @@ struct Looking {
 struct Shared {
     transport: Arc<dyn Transport>,
     reader: Reader,
+    /// Changed while [`Near`] is held alone.
     groups: RwLock<Arc<Groups>>,
+    near: Near,
     pieces: Pieces,
     /// What was found wrong, and when.
     wrong: Mutex<Vec<(ObjectRef, u64, u64, Instant)>>,
@@ -142,6 +159,7 @@ impl VolumeGroup {
             transport,
             reader,
             groups: RwLock::default(),
+            near: Near::default(),
             pieces: Pieces::default(),
             wrong: Mutex::default(),
             counts: Counts::default(),
@@ -168,10 +186,24 @@ impl VolumeGroup {
         Ok(Arc::new(VolumeGroup { shared, thread: Mutex::new(thread) }))
     }
 
-    /// The name of the group that is gone by, if the volume has one.
+    /// The name of the group that is gone by; of the first one while none answers. `None`: the volume has none.
     #[must_use]
     pub fn name(&self) -> Option<String> {
-        self.shared.groups().chosen().map(|known| known.name.clone())
+        let groups = self.shared.groups();
+        groups.chosen().or_else(|| groups.all().first()).map(|known| known.name.clone())
+    }
+
+    /// All groups of the volume, in its order.
+    #[must_use]
+    pub fn all(&self) -> Vec<GroupStatus> {
+        let groups = self.shared.groups();
+        let chosen = groups.chosen().map(|known| known.id);
+        let status = |known: &Arc<Known>| GroupStatus {
+            name: known.name.clone(),
+            chosen: Some(known.id) == chosen,
+            round_trip: self.shared.near.round_trip(known.id),
+        };
+        groups.all().iter().map(status).collect()
     }
 
     /// Where bytes of objects came from.
@@ -207,9 +239,17 @@ impl VolumeGroup {
         shared.changed.notify_all();
     }
 
-    /// The group that new reads go through.
-    fn chosen(&self) -> Option<Arc<Known>> {
-        self.shared.groups().chosen().cloned()
+    /// The group that new reads go through of what may be there.
+    fn gone_by(&self, within: Within) -> Option<Arc<Known>> {
+        self.shared.groups().within(within).cloned()
+    }
+
+    /// Why there is none, in words.
+    fn goes_by_none(&self) -> String {
+        match self.shared.groups().all() {
+            [] => "the volume is read through no group".to_owned(),
+            _ => "of the volume's groups none that may have it answers".to_owned(),
+        }
     }
 
     /// Bytes of an object, all of one piece, from a member of a group. `None`: the store is to be asked.
@@ -235,16 +275,15 @@ impl VolumeGroup {
                 }
                 // The object is shorter than it should be, or not there: the store says so in its own words.
                 Answered::Bytes(..) | Answered::Length(_) | Answered::StoreFails => return None,
-                Answered::Nothing => shared.look_soon(),
+                Answered::Nothing => shared.suspects(known.id, id),
             }
         }
         None
     }
 
     /// The length of an object, from a member.
-    fn length(&self, object: ObjectRef) -> Option<u64> {
+    fn length(&self, known: &Known, object: ObjectRef) -> Option<u64> {
         let shared = &self.shared;
-        let known = self.chosen()?;
         let (segment, at, piece) = shared.pieces.of(object, 0);
         let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
         let none = |_: MemberId| 0;
@@ -253,7 +292,7 @@ impl VolumeGroup {
             match link.fetch(&fetch, &shared.reader, known.id) {
                 Answered::Length(len) => return Some(len),
                 Answered::Bytes(..) | Answered::StoreFails => return None,
-                Answered::Nothing => shared.look_soon(),
+                Answered::Nothing => shared.suspects(known.id, id),
             }
         }
         None
@@ -274,7 +313,7 @@ impl VolumeGroup {
         }
         // Members that do not hear that a segment ends learn it later.
         self.shared.crew.rest(STOP_WITHIN);
-        *self.shared.groups.write() = Arc::default();
+        self.shared.go_by(Vec::new());
     }
 }
 
@@ -316,12 +355,12 @@ impl Shared {
     }
 
     /// Asks for the view. `false` where the servers know of no groups.
-    fn look(&self) -> bool {
+    fn look(self: &Arc<Self>) -> bool {
         let before = self.groups();
         match self.told_of(&before) {
             Ok(told) => {
                 let all = told.into_iter().filter_map(|view| self.follow(view, &before)).collect();
-                *self.groups.write() = Arc::new(Groups::new(all));
+                self.go_by(all);
             }
             // What is known goes on to count.
             Err(Trouble::Never(why)) => {
@@ -387,14 +426,8 @@ impl Shared {
             let on_node = here.is_some();
             let link = match (same, here.map_or_else(|| shape.address.parse::<Address>(), Ok)) {
                 (Some(link), _) => Arc::clone(link),
-                (None, Ok(address)) => {
-                    match MemberLink::start(&address, &shape.address, on_node, &self.reader.security) {
-                        Ok(link) => Arc::new(link),
-                        Err(error) => {
-                            tracing::warn!("no thread for a connection to {address}: {error}");
-                            continue;
-                        }
-                    }
+                (None, Ok(at)) => {
+                    Arc::new(MemberLink::new(at, &shape.address, on_node, &self.reader.security))
                 }
                 (None, Err(error)) => {
                     tracing::warn!("a member of the group '{name}': {error}");
@@ -415,6 +448,20 @@ impl Shared {
         }
     }
 
+    /// A member failed: there may be a later view, and where the volume has several groups it is measured at once.
+    fn suspects(&self, group: GroupId, member: MemberId) {
+        self.near.measure_soon(group, member);
+        self.look_soon();
+    }
+
+    /// The same, of whichever group it is.
+    fn suspects_member(&self, member: MemberId) {
+        if let Some((known, _)) = self.groups().link(member) {
+            self.near.measure_soon(known.id, member);
+        }
+        self.look_soon();
+    }
+
     fn look_soon(&self) {
         let mut looking = self.looking.lock();
         if !std::mem::replace(&mut looking.wanted, true) {
@@ -425,7 +472,7 @@ impl Shared {
     /// Whether another member is on this machine than was before.
     fn moved(&self, known: &Known) -> bool {
         // Whose socket is connected has not gone anywhere.
-        let stays = |link: &MemberLink| link.on_node && link.client.down().is_none();
+        let stays = |link: &MemberLink| link.on_node && link.down().is_none();
         let mut links = known.links.iter().filter(|(_, link)| !stays(link));
         links.any(|(member, link)| here::of(&self.reader.here, *member).is_some() != link.on_node)
     }

@@ -9,6 +9,7 @@ use forebay_object::{
 use forebay_reading::parse_key;
 
 use super::VolumeGroup;
+use crate::data::Within;
 
 /// Bytes of one fetch at most.
 const FETCH_MAX: u64 = 8 << 20;
@@ -19,6 +20,7 @@ const FETCH_MAX: u64 = 8 << 20;
 pub struct GroupStore {
     group: Arc<VolumeGroup>,
     store: ObjectStore,
+    within: Within,
 }
 
 impl fmt::Debug for GroupStore {
@@ -28,10 +30,10 @@ impl fmt::Debug for GroupStore {
 }
 
 impl GroupStore {
-    /// `store`, read through `group`.
+    /// `store`, read through the group that is gone by or, of what may be there alone, another one.
     #[must_use]
-    pub fn over(group: Arc<VolumeGroup>, store: &ObjectStore) -> ObjectStore {
-        ObjectStore::over(Arc::new(GroupStore { group, store: store.clone() }))
+    pub fn over(group: Arc<VolumeGroup>, store: &ObjectStore, within: Within) -> ObjectStore {
+        ObjectStore::over(Arc::new(GroupStore { group, store: store.clone(), within }))
     }
 
     fn read_store(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
@@ -63,7 +65,7 @@ impl Backend for GroupStore {
             return self.read_store(key, range);
         };
         // A read ends in the group in which it began.
-        let Some(known) = self.group.chosen() else { return self.read_store(key, range) };
+        let Some(known) = self.group.gone_by(self.within) else { return self.read_store(key, range) };
         let mut whole = BytesMut::new();
         let mut start = range.start;
         while start < range.end {
@@ -89,7 +91,8 @@ impl Backend for GroupStore {
     }
 
     fn head(&self, key: &str) -> Result<Meta, ObjectError> {
-        match parse_key(key).and_then(|object| self.group.length(object)) {
+        let known = self.group.gone_by(self.within);
+        match parse_key(key).and_then(|object| self.group.length(&*known?, object)) {
             Some(size) => Ok(Meta {
                 key: key.to_owned(),
                 size,
@@ -110,6 +113,6 @@ impl Backend for GroupStore {
 
     fn with_patience(&self, patience: Patience) -> Option<Arc<dyn Backend>> {
         let store = self.store.patient(patience);
-        Some(Arc::new(GroupStore { group: Arc::clone(&self.group), store }))
+        Some(Arc::new(GroupStore { group: Arc::clone(&self.group), store, within: self.within }))
     }
 }

@@ -18,6 +18,7 @@ use super::{
     link::MemberLink,
     route::{self, CHUNK},
 };
+use crate::data::Within;
 
 /// How long a member may take to fetch from the store what it is asked to have, others that it was asked for before included.
 const WARM_MS: u32 = 60_000;
@@ -40,12 +41,12 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// [`NotWarm`]: no member takes it, or the store does not give it.
-    pub(crate) fn warm(&self, stored: &Stored) -> Result<Warmed, NotWarm> {
+    pub(crate) fn warm(&self, stored: &Stored, within: Within) -> Result<Warmed, NotWarm> {
         let mut all = Warmed { cached: 0, fetched: 0, lost: 0 };
         let mut start = stored.range.start;
         while start < stored.range.end {
             let end = self.part(stored.object, start, stored.range.end);
-            let warmed = self.warm_part(stored, start, end)?;
+            let warmed = self.warm_part(stored, (start, end), within)?;
             all.cached += warmed.cached;
             all.fetched += warmed.fetched;
             all.lost += warmed.lost;
@@ -65,10 +66,15 @@ impl VolumeGroup {
         at.min(end)
     }
 
-    fn warm_part(&self, stored: &Stored, start: u64, end: u64) -> Result<Warmed, NotWarm> {
+    fn warm_part(
+        &self,
+        stored: &Stored,
+        (start, end): (u64, u64),
+        within: Within,
+    ) -> Result<Warmed, NotWarm> {
         let shared = &self.shared;
-        let Some(known) = self.chosen() else {
-            return Err(NotWarm::Failed("the volume is read through no group".to_owned()));
+        let Some(known) = self.gone_by(within) else {
+            return Err(NotWarm::Failed(self.goes_by_none()));
         };
         let (segment, at, piece) = shared.pieces.of(stored.object, start);
         let Ok(len) = u32::try_from(end - start) else {
@@ -85,7 +91,7 @@ impl VolumeGroup {
                 Asked::StoreFails(text) => return Err(NotWarm::Failed(text)),
                 Asked::Nothing(text) => {
                     why = format!("the proxy at {} {text}", link.address);
-                    shared.look_soon();
+                    shared.suspects(known.id, id);
                 }
             }
         }
@@ -97,7 +103,7 @@ impl MemberLink {
     fn warm(&self, warm: &Warm, reader: &Reader, group: GroupId) -> Asked {
         // A request would wait for one that is dead as long as for one that works.
         if !self.is_up() {
-            let why = self.client.down().unwrap_or_default();
+            let why = self.down().unwrap_or_default();
             return Asked::Nothing(format!("cannot be reached: {why}"));
         }
         match self.ask_to_have(warm) {
@@ -114,7 +120,7 @@ impl MemberLink {
     fn ask_to_have(&self, warm: &Warm) -> Result<Bytes, CallError> {
         let (kind, body, bulk) = (Kind::Warm as u16, warm.encode().into(), Bytes::new());
         let request = Outgoing { kind, body, bulk, deadline_ms: WARM_MS, reply_max: ANSWER_MAX };
-        self.client.call_blocking(request).map(|reply| reply.body)
+        self.request(request).map(|reply| reply.body)
     }
 
     fn said(&self, asked: Result<Bytes, CallError>) -> Asked {

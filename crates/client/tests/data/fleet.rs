@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_client::{Appended, MemberFailed, Members, WriteGroup};
+use forebay_client::{Appended, MemberFailed, Members, Within, WriteGroup};
 use forebay_format::{
     footer::{Footer, RunEntry, SegmentEntry},
     row::ObjectRef,
@@ -16,7 +16,7 @@ use forebay_format::{
 use forebay_group::{Append, Candidate, Fenced, GroupId, MemberId, MemberLog, Offer, Verdict};
 use forebay_meta::StoredPlace;
 use forebay_object::Backend;
-use forebay_protocol::{SealedSegment, StoredSegment};
+use forebay_protocol::{Bounds, SealedSegment, StoredSegment};
 use forebay_types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 
@@ -232,13 +232,31 @@ impl HasCopies for Fleet {
     }
 }
 
+/// Its id.
+pub const FLEET: GroupId = GroupId([9; 16]);
+
 impl Members for Fleet {
-    fn writes_over(&self) -> Option<WriteGroup> {
+    fn groups(&self) -> Vec<GroupId> {
+        vec![FLEET]
+    }
+
+    fn within(&self, bounds: &Bounds) -> Within {
+        match bounds.groups.contains(&FLEET) {
+            true if bounds.here => Within::Any,
+            true => Within::Group(FLEET),
+            false => Within::Nowhere,
+        }
+    }
+
+    fn writes_over(&self, within: Within) -> Option<WriteGroup> {
+        if within == Within::Nowhere {
+            return None;
+        }
         let state = self.0.lock();
         let members = state.active.iter().map(|id| Candidate { id: *id, weight: 1, zone: id.to_string() });
         let members = members.collect();
         let near = state.near.iter().copied().filter(|id| state.active.contains(id)).collect();
-        Some(WriteGroup { group: GroupId([9; 16]), copies: state.copies, members, near })
+        Some(WriteGroup { group: FLEET, copies: state.copies, members, near })
     }
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {

@@ -13,5 +13,6 @@ mod random;
 mod reading;
 mod remote;
 mod served;
+mod several;
 mod store;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
-use forebay_client::TellsLoss;
+use forebay_client::{TellsLoss, Within};
 use forebay_group::ViewEpoch;
 use forebay_protocol::group::{SegmentAnswer, SegmentRefusal, Taken};
 use forebay_types::{Compression, Epoch, Ino};
@@ -242,7 +242,7 @@ fn another_number_of_copies_counts_for_all_that_is_written_then() {
         let ino = world.make();
         write(&client, ino, view, 20_000);
         client.settle(ino);
-        until("it is heard", || known.writes_over().map(|over| over.copies) == copies);
+        until("it is heard", || known.writes_over(Within::Any).map(|over| over.copies) == copies);
         let before = world.owner.lanes.lock().len();
         let ino = world.make();
         let data = write(&client, ino, view, 20_000);

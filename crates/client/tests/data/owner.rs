@@ -22,9 +22,9 @@ use forebay_meta::{
     Append, Log, LogError, MetaError, Namespace, NewContents, NewSegment, PieceSource, Place, Urgency,
 };
 use forebay_protocol::{
-    Answer, Commit, Contents, Disks, Failure, InodeAnswer, MAP_PIECES_MAX, Mapped, Numbers, ObjectCommit,
-    OpenSegments, OpenedSegment, Operation, Placing, PolicyRule, Response, SealedSegment, SegmentPlace,
-    SetPlace, Settle, is_confined,
+    Answer, Bounds, Commit, Contents, Disks, Failure, GroupRule, InodeAnswer, MAP_PIECES_MAX, Mapped,
+    Numbers, ObjectCommit, OpenSegments, OpenedSegment, Operation, Placing, PolicyRule, Response,
+    SealedSegment, SegmentPlace, SetPlace, Settle, is_confined,
 };
 use forebay_types::{Epoch, Ino, PolicyId, SegmentId, Sequence, SubvolumeId, SyncClass};
 use parking_lot::{Condvar, Mutex};
@@ -78,6 +78,8 @@ pub struct Owner {
     pub lanes: Mutex<HashMap<SegmentId, LaneRow>>,
     /// What policies say.
     pub classes: Mutex<HashMap<PolicyId, SyncClass>>,
+    /// In which groups bytes may be, for who tells them apart.
+    pub bounds: Mutex<HashMap<PolicyId, Bounds>>,
     /// On which disks bytes may be.
     pub disks: Mutex<HashMap<PolicyId, Disks>>,
     /// Commits that are on their way, and whether they arrive.
@@ -99,6 +101,8 @@ pub struct LaneRow {
     pub set: Vec<MemberId>,
     pub sealed: Option<SealedSegment>,
     pub settled: bool,
+    /// Over whose members it is.
+    pub group: GroupId,
     /// Its bytes may not be on all disks.
     pub confined: bool,
 }
@@ -120,6 +124,7 @@ impl Owner {
             counts: Mutex::default(),
             lanes: Mutex::default(),
             classes: Mutex::default(),
+            bounds: Mutex::default(),
             disks: Mutex::default(),
             held: Mutex::default(),
             arrives: Condvar::new(),
@@ -300,7 +305,12 @@ impl Owner {
             self.ns.open_segments(&[segment])?;
             self.lanes.lock().insert(
                 segment,
-                LaneRow { set: set.clone(), confined: is_confined(open.directory), ..LaneRow::default() },
+                LaneRow {
+                    set: set.clone(),
+                    group: open.group,
+                    confined: is_confined(open.directory),
+                    ..LaneRow::default()
+                },
             );
             opened.push(OpenedSegment { segment, epoch: Epoch(1), set });
         }
@@ -343,6 +353,15 @@ impl Owner {
                 let told = asked.iter().filter_map(|id| classes.get(id).map(|class| (*id, *class)));
                 Ok(Answer::Classes(told.collect()))
             }
+            Operation::GroupRules(asked) => {
+                let (classes, bounds) = (self.classes.lock(), self.bounds.lock());
+                let rule = |id: &PolicyId| GroupRule {
+                    policy: *id,
+                    class: classes.get(id).copied(),
+                    bounds: bounds.get(id).cloned(),
+                };
+                Ok(Answer::GroupRules(asked.iter().map(rule).collect()))
+            }
             Operation::SetAttr(ino, set) => {
                 self.ns.set_attr(V, *ino, set)?;
                 inode(*ino)
@@ -370,6 +389,7 @@ impl Asks for Owner {
             Operation::OpenSegments(_) => "open",
             Operation::Settle(_) => "settle",
             Operation::Classes(_) => "classes",
+            Operation::GroupRules(_) => "rules",
             _ => "other",
         };
         *self.counts.lock().entry(what).or_default() += 1;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::pending,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
@@ -57,15 +58,15 @@ impl Standing for Says {
     }
 }
 
-/// A metadata server that knows one token.
-struct Tokens(VolumeInfo);
+/// A metadata server that knows one token, and the volume as read through this group.
+struct Tokens(VolumeInfo, GroupId);
 
 impl Vouching for Tokens {
     fn vouch(&self, vouch: &Vouch) -> Result<Vouched, Refusal> {
         if vouch.token.as_deref() != Some("write") {
             return Err(Refusal::Denied("unknown".to_owned()));
         }
-        let (volume, rights, group) = (self.0.clone(), Rights::ALL, Some(GROUP));
+        let (volume, rights, group) = (self.0.clone(), Rights::ALL, Some(self.1));
         Ok(Vouched { volume, rights, for_ms: 60_000, group, whole: true })
     }
 }
@@ -99,10 +100,19 @@ struct Failing {
     inner: Serving,
     plan: Plan,
     appends: Arc<AtomicU64>,
+    /// How long it takes to say how near it is, in milliseconds.
+    away: Arc<AtomicU64>,
 }
 
 impl Handler for Failing {
     fn handle(&self, peer: &Arc<Peer>, request: connection::Request) -> Handling {
+        if Kind::of(request.kind) == Some(Kind::Near) {
+            let away = Duration::from_millis(self.away.load(SeqCst));
+            return Box::pin(async move {
+                tokio::time::sleep(away).await;
+                Ok(connection::Reply { body: Bytes::new(), bulk: Bytes::new() })
+            });
+        }
         let appends = match Kind::of(request.kind) {
             Some(Kind::Append) => self.appends.fetch_add(1, SeqCst) + 1,
             _ => 0,
@@ -144,6 +154,7 @@ struct Served {
     says: Arc<Says>,
     plan: Plan,
     appends: Arc<AtomicU64>,
+    away: Arc<AtomicU64>,
     address: String,
     /// Until it is killed.
     running: Option<(Server, tokio::runtime::Runtime)>,
@@ -154,7 +165,7 @@ fn node_dir(dir: &Path, number: u8) -> PathBuf {
     dir.join(format!("node{number}"))
 }
 
-fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
+fn serve(dir: &Path, (group, number): (GroupId, u8), volume: &VolumeInfo) -> Served {
     let (member, incarnation) = (id(number), Incarnation([number; 16]));
     std::fs::create_dir_all(dir).unwrap();
     let disk = Arc::new(Directory::new(dir));
@@ -162,15 +173,16 @@ fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
     let options = LogOptions {
         file_len: 16 << 20,
         reserve: 64 << 10,
-        ..LogOptions::new(disk, (GROUP, member, incarnation), budget)
+        ..LogOptions::new(disk, (group, member, incarnation), budget)
     };
     let log = Arc::new(Log::open(options).unwrap().0);
     let (says, plan) = (Arc::new(Says::default()), Plan::default());
     says.view.store(1, SeqCst);
-    let tokens = Arc::new(Tokens(volume.clone()));
-    let inner = Serving(WriteBack::new((GROUP, member), log.clone(), says.clone(), tokens));
+    let tokens = Arc::new(Tokens(volume.clone(), group));
+    let inner = Serving(WriteBack::new((group, member), log.clone(), says.clone(), tokens));
     let appends = Arc::new(AtomicU64::new(0));
-    let handler = Failing { inner, plan: plan.clone(), appends: appends.clone() };
+    let away = Arc::new(AtomicU64::new(0));
+    let handler = Failing { inner, plan: plan.clone(), appends: appends.clone(), away: away.clone() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let config = ServerConfig::new(Security::Insecure);
     let (at, here) =
@@ -179,11 +191,13 @@ fn serve(dir: &Path, number: u8, volume: &VolumeInfo) -> Served {
     let listen = [at, Address::Unix(here)];
     let server = runtime.block_on(async { Server::bind(&listen, config, Arc::new(handler)) }).unwrap();
     let address = server.addresses()[0].to_string();
-    Served { log, says, plan, appends, address, running: Some((server, runtime)) }
+    Served { log, says, plan, appends, away, address, running: Some((server, runtime)) }
 }
 
 /// A group, and metadata servers that tell of it.
 pub struct Group {
+    id: GroupId,
+    name: &'static str,
     volume: VolumeId,
     members: Mutex<BTreeMap<u8, Served>>,
     view: Mutex<View>,
@@ -200,10 +214,20 @@ pub struct Group {
 impl Group {
     /// `count` members, over whose logs a volume is written `copies` times.
     pub fn of(world: &World, count: u8, copies: Option<u8>) -> Arc<Group> {
+        Group::named(world, ("g", GROUP), 1..=count, copies)
+    }
+
+    /// The same with a name, an id, and members with these numbers.
+    pub fn named(
+        world: &World,
+        (name, id_of_group): (&'static str, GroupId),
+        numbers: RangeInclusive<u8>,
+        copies: Option<u8>,
+    ) -> Arc<Group> {
         let dir = tempfile::tempdir().unwrap();
         let (mut members, mut view) = (BTreeMap::new(), View::new(2));
-        for number in 1..=count {
-            let served = serve(&dir.path().join(number.to_string()), number, &world.volume);
+        for number in numbers {
+            let served = serve(&dir.path().join(number.to_string()), (id_of_group, number), &world.volume);
             let member = Member {
                 incarnation: Incarnation([number; 16]),
                 address: served.address.clone(),
@@ -216,6 +240,8 @@ impl Group {
             members.insert(number, served);
         }
         Arc::new(Group {
+            id: id_of_group,
+            name,
             volume: world.volume.id,
             members: Mutex::new(members),
             view: Mutex::new(view),
@@ -230,16 +256,35 @@ impl Group {
     /// How contents are kept over it by a client of its own. The owner of `world` asks its members what they have.
     pub fn options(self: &Arc<Group>, world: &World, node: &str) -> ContentsOptions {
         *world.owner.fleet.lock() = Some(Arc::clone(self) as Arc<dyn HasCopies>);
-        let reader = Reader {
-            volume: world.volume.name.clone(),
-            id: world.volume.id,
-            token: Some("write".to_owned()),
-            client: "a test".to_owned(),
-            here: vec![self.dir.path().join(node)],
-            security: Security::Insecure,
-        };
-        let servers = Arc::new(Servers(Arc::clone(self)));
-        world.options().through(&VolumeGroup::start(servers, reader).unwrap())
+        let servers = Servers(Mutex::new(vec![Arc::clone(self)]));
+        options(world, Arc::new(servers), self.node(node))
+    }
+
+    /// The directory of a machine on which a member of it may be.
+    pub fn node(&self, node: &str) -> PathBuf {
+        self.dir.path().join(node)
+    }
+
+    /// How long each member takes to say how near it is, in milliseconds.
+    pub fn is_away(&self, ms: u64) {
+        self.members.lock().values().for_each(|served| served.away.store(ms, SeqCst));
+    }
+
+    /// All members end.
+    pub fn kill_all(&self) {
+        let numbers: Vec<u8> = self.members.lock().keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.kill(number));
+    }
+
+    /// Appends at all members.
+    pub fn all_appends(&self) -> u64 {
+        self.members.lock().values().map(|served| served.appends.load(SeqCst)).sum()
+    }
+
+    fn told(&self, known: ViewEpoch) -> GroupView {
+        let view = self.view.lock().clone();
+        let view = (view.epoch > known).then_some(view);
+        GroupView { name: self.name.to_owned(), id: self.id, view, writes: *self.writes.lock() }
     }
 
     fn with<R>(&self, number: u8, work: impl FnOnce(&mut Served) -> R) -> R {
@@ -299,7 +344,33 @@ impl HasCopies for Group {
     }
 }
 
-struct Servers(Arc<Group>);
+/// How contents are kept over the groups of which these tell.
+pub fn options(world: &World, servers: Arc<Servers>, here: PathBuf) -> ContentsOptions {
+    let reader = Reader {
+        volume: world.volume.name.clone(),
+        id: world.volume.id,
+        token: Some("write".to_owned()),
+        client: "a test".to_owned(),
+        here: vec![here],
+        security: Security::Insecure,
+    };
+    world.options().through(&VolumeGroup::start(servers, reader).unwrap())
+}
+
+/// Metadata servers that tell of the groups of a volume.
+pub struct Servers(pub Mutex<Vec<Arc<Group>>>);
+
+impl HasCopies for Servers {
+    fn assert_has(&self, set: &[MemberId], segment: SegmentId, end: u64) {
+        let groups = self.0.lock().clone();
+        let has_all = |group: &Arc<Group>| {
+            let members = group.members.lock();
+            set.iter().all(|member| members.contains_key(&member.0[0]))
+        };
+        let group = groups.iter().find(|group| has_all(group));
+        group.expect("a set of members of one group").assert_has(set, segment, end);
+    }
+}
 
 fn nobody<T>() -> Result<T, Trouble> {
     Err(Trouble::Never("only groups are told of".to_owned()))
@@ -339,23 +410,27 @@ impl Transport for Servers {
     }
 
     fn view_of(&self, asked: &ViewOf, _: Duration) -> Result<Option<GroupView>, Trouble> {
-        self.0.asked.fetch_add(1, SeqCst);
-        if self.0.silent.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        let Some(first) = self.0.lock().first().cloned() else { return Ok(None) };
+        first.asked.fetch_add(1, SeqCst);
+        if first.silent.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(Trouble::Lost("no answer".to_owned()));
         }
-        let view = self.0.view.lock().clone();
-        let view = (view.epoch > asked.known).then_some(view);
-        let writes = *self.0.writes.lock();
-        Ok(Some(GroupView { name: "g".to_owned(), id: GROUP, view, writes }))
+        Ok(Some(first.told(asked.known)))
     }
 
     fn views_of(&self, asked: &ViewsOf, patience: Duration) -> Result<Vec<GroupView>, Trouble> {
-        if self.0.older.load(SeqCst) {
+        let groups = self.0.lock().clone();
+        if groups.iter().any(|group| group.older.load(SeqCst)) {
             return Err(Trouble::Never("this release knows no message of kind 31".to_owned()));
         }
-        let ViewsOf { volume, token, known } = asked.clone();
-        let known = known.iter().find(|(group, _)| *group == GROUP).map_or(ViewEpoch(0), |(_, view)| *view);
-        Ok(self.view_of(&ViewOf { volume, token, known }, patience)?.into_iter().collect())
+        let knows = |id: GroupId| {
+            let known = asked.known.iter().find(|(group, _)| *group == id);
+            known.map_or(ViewEpoch(0), |(_, view)| *view)
+        };
+        let Some(first) = groups.first() else { return Ok(Vec::new()) };
+        let ViewsOf { volume, token, .. } = asked.clone();
+        let told = self.view_of(&ViewOf { volume, token, known: knows(first.id) }, patience)?;
+        Ok(told.into_iter().chain(groups[1..].iter().map(|group| group.told(knows(group.id)))).collect())
     }
 
     fn elsewhere(&self, _: Option<&str>) {}

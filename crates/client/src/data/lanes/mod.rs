@@ -11,11 +11,13 @@ use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use forebay_group::{Append, Candidate, GroupId, MemberId};
-use forebay_protocol::SealedSegment;
+use forebay_protocol::{Bounds, SealedSegment};
 use forebay_types::SegmentId;
 
-pub(super) use packing::LanePacking;
+pub(super) use packing::{Bound, LanePacking};
 pub(super) use pool::{Lanes, Used};
+
+use super::Within;
 
 /// The group over which a volume is written, as it is known now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,8 +55,15 @@ pub struct MemberFailed {
 
 /// How the members of a volume's group are reached. Many threads call at once.
 pub trait Members: Send + Sync + fmt::Debug {
-    /// The group over which the volume is written. `None` where what is written goes into the store at once.
-    fn writes_over(&self) -> Option<WriteGroup>;
+    /// All groups of the volume that are known, in its order.
+    fn groups(&self) -> Vec<GroupId>;
+
+    /// Where bytes may be now that may be there: on any disk only where no group of the volume is left out; else over the group that is gone by or, where they may not be there, the nearest
+    /// in which they may be and that answers.
+    fn within(&self, bounds: &Bounds) -> Within;
+
+    /// The group over which what may be there is written. `None` where it goes into the store at once.
+    fn writes_over(&self, within: Within) -> Option<WriteGroup>;
 
     /// Has each of a set take bytes in, all at the same time, and returns what each answered, in their order. A member that has not answered 1 s after
     /// the first one did, or within 8 s, has failed.

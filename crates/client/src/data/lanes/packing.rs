@@ -5,16 +5,17 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use forebay_format::{footer::RunEntry, run::Trial, stream};
 use forebay_group::MemberId;
-use forebay_protocol::{Disks, FileCommit, confined_in};
+use forebay_protocol::{FileCommit, confined_in};
+use forebay_types::PolicyId;
 
 use super::{
     Members, WriteGroup,
-    pool::{APPEND_MAX, FULL, Filling, Used},
+    pool::{APPEND_MAX, FULL, Filling, Lying, Used},
 };
 use crate::{
     ClientError,
     data::{
-        Shared, batch,
+        Shared, Within, batch,
         file::Taken,
         runs::{Runs, extent},
     },
@@ -28,6 +29,16 @@ const GATHER: usize = 512 << 10;
 const STREAM: u64 = 4 << 20;
 /// Segments that are opened at a time at most.
 const OPENED: u64 = 64;
+
+/// To what a batch is bound.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::data) struct Bound {
+    /// So many copies at least.
+    pub(in crate::data) copies: u8,
+    pub(in crate::data) within: Within,
+    /// By which policy that is; none where it may be on any disk. What goes by another one has other segments.
+    pub(in crate::data) policy: PolicyId,
+}
 
 /// A run that no member has yet: of which file of the batch, where in it, and its bytes.
 struct Waiting {
@@ -43,10 +54,9 @@ pub(in crate::data) struct LanePacking<'a> {
     members: &'a dyn Members,
     group: WriteGroup,
     session: u64,
-    /// So many copies at least.
-    copies: u8,
+    bound: Bound,
     runs: Runs,
-    place: (forebay_types::Ino, bool),
+    place: Lying,
     count: u32,
     gathered: usize,
     waiting: Vec<Waiting>,
@@ -62,25 +72,25 @@ impl<'a> LanePacking<'a> {
     /// [`ClientError`].
     pub(in crate::data) fn pack(
         shared: &'a Shared,
-        (session, copies, disks): (u64, u8, Disks),
+        (session, bound): (u64, Bound),
         taken: &[Taken],
     ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
         let Some(members) = &shared.options.members else { return Ok(None) };
         let Some(first) = taken.iter().find(|taken| taken.inline.is_none()) else { return Ok(None) };
-        let Some(group) = shared.lanes.group(&shared.options.members, session, copies) else {
+        let Some(group) = shared.lanes.group(&shared.options.members, session, bound) else {
             return Ok(None);
         };
         let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
         let parent = first.file.parent;
-        let directory = if disks == Disks::Any { parent } else { confined_in(parent) };
+        let directory = if bound.within == Within::Any { parent } else { confined_in(parent) };
         let mut packing = LanePacking {
             shared,
             members: Arc::as_ref(members),
             group,
             session,
-            copies,
+            bound,
             runs: Runs::default(),
-            place: (directory, bytes > STREAM),
+            place: Lying { directory, stream: bytes > STREAM, policy: bound.policy },
             count: (bytes / FULL + 1).min(OPENED) as u32,
             gathered: 0,
             waiting: Vec::new(),
@@ -174,7 +184,7 @@ impl<'a> LanePacking<'a> {
             return Ok(Some(open));
         }
         let (shared, session) = (self.shared, self.session);
-        let Some(group) = shared.lanes.group(&shared.options.members, session, self.copies) else {
+        let Some(group) = shared.lanes.group(&shared.options.members, session, self.bound) else {
             return Ok(None);
         };
         self.group = group;

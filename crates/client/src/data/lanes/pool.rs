@@ -7,10 +7,10 @@ use std::{
 
 use forebay_group::{Closed, MemberId, Replication};
 use forebay_protocol::{Answer, OpenSegments, OpenedSegment, Operation, Placing, SealedSegment, Settle};
-use forebay_types::{Ino, SegmentId, SyncClass, limits::LANE_SEGMENT_MAX};
+use forebay_types::{Ino, PolicyId, SegmentId, SyncClass, limits::LANE_SEGMENT_MAX};
 use parking_lot::Mutex;
 
-use super::{Members, WriteGroup};
+use super::{Bound, Members, WriteGroup};
 use crate::{Asks, ClientError, data::SharedMembers};
 
 /// How long a segment stays open.
@@ -34,8 +34,16 @@ pub(super) struct Filling {
     ends: bool,
 }
 
-/// For what a segment was opened: the directory, as it is named to the owner ([`forebay_protocol::confined_in`]), and whether it is a stream's.
-type Lying = (Ino, bool);
+/// For what a segment was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lying {
+    /// The directory, as it is named to the owner ([`forebay_protocol::confined_in`]).
+    pub(super) directory: Ino,
+    /// Whether it is a stream's.
+    pub(super) stream: bool,
+    /// By which policy its bytes may not be on all disks; none where they may.
+    pub(super) policy: PolicyId,
+}
 
 #[derive(Debug, Default)]
 struct Pool {
@@ -123,15 +131,15 @@ impl Pool {
 }
 
 impl Lanes {
-    /// The group to write over, with so many copies at least, and without members that failed lately; for one copy alone, with those of this machine. `None` where there
+    /// The group to write over as bytes are bound, without members that failed lately; for one copy alone, with those of this machine. `None` where there
     /// are fewer than copies: objects are put.
     pub(in crate::data) fn group(
         &self,
         members: &SharedMembers,
         session: u64,
-        copies: u8,
+        bound: Bound,
     ) -> Option<WriteGroup> {
-        let mut group = takers(members, copies)?;
+        let mut group = takers(members, bound)?;
         let mut pool = self.pool.lock();
         let pool = pool.of(session)?;
         group.members.retain(|member| !pool.avoided.contains_key(&member.id));
@@ -140,8 +148,8 @@ impl Lanes {
     }
 
     /// Whether there is a set for so many copies once those take something again that failed lately.
-    pub(in crate::data) fn may_have_set(members: &SharedMembers, copies: u8) -> bool {
-        takers(members, copies).is_some_and(|group| group.members.len() >= usize::from(group.copies.max(1)))
+    pub(in crate::data) fn may_have_set(members: &SharedMembers, bound: Bound) -> bool {
+        takers(members, bound).is_some_and(|group| group.members.len() >= usize::from(group.copies.max(1)))
     }
 
     /// A member failed: it gets nothing new for a while.
@@ -170,8 +178,8 @@ impl Lanes {
         let placing = Placing::Best { members, copies, near: near.first().copied() };
         let open = OpenSegments {
             lane: forebay_group::Lane::Data,
-            directory: place.0,
-            apart: place.1,
+            directory: place.directory,
+            apart: place.stream,
             count,
             group,
             placing,
@@ -272,10 +280,10 @@ impl Lanes {
     }
 }
 
-/// Who takes new segments with so many copies at least. On another machine one copy is as good as none.
-fn takers(members: &SharedMembers, copies: u8) -> Option<WriteGroup> {
-    let mut group = members.as_ref()?.writes_over()?;
-    group.copies = group.copies.max(copies);
+/// Who takes new segments for what is so bound. On another machine one copy is as good as none.
+fn takers(members: &SharedMembers, bound: Bound) -> Option<WriteGroup> {
+    let mut group = members.as_ref()?.writes_over(bound.within)?;
+    group.copies = group.copies.max(bound.copies);
     if group.copies == SyncClass::COPIES_LOCAL {
         group.members.retain(|member| group.near.contains(&member.id));
     }
