@@ -167,11 +167,17 @@ impl VolumeOwner {
         self.core.lock().groups.read_through = Some(groups);
     }
 
-    /// On which disks bytes may be by a policy.
+    /// On which disks bytes may be by a policy: on members' of one of the volume's groups at least, or of the one that is named.
     #[must_use]
-    pub fn disks_of(&self, policy: PolicyId) -> Disks {
+    pub fn disks_of(&self, policy: PolicyId, group: Option<GroupId>) -> Disks {
         let core = self.core.lock();
-        core.policies.disks(policy, core.groups.read_through.as_deref())
+        let its = core.groups.read_through.as_deref();
+        match (core.policies.bounds(policy, its), group) {
+            (None, _) | (Some(Bounds { here: true, .. }), _) => Disks::Any,
+            (Some(Bounds { groups, .. }), Some(group)) if groups.contains(&group) => Disks::Members,
+            (Some(Bounds { groups, .. }), None) if !groups.is_empty() => Disks::Members,
+            (Some(_), _) => Disks::None,
+        }
     }
 
     /// What changes whenever a policy does.

@@ -99,6 +99,8 @@ pub enum PolicyWhat {
     Give(PolicyId, Option<Vec<u8>>),
     /// All steps are done.
     Spread(PolicyId),
+    /// Nothing: as [`PolicyWhat::Show`], of this one of the volume's groups.
+    ShowIn(String),
 }
 
 /// What counts for a directory or file.
@@ -112,9 +114,9 @@ pub struct PolicyInfo {
     pub said: PolicySaid,
     /// What that says by itself.
     pub own: PolicySaid,
-    /// The group through which the volume is read; empty: none.
+    /// The group through which the volume is read, the first of several, or the one that was named; empty: none.
     pub group: String,
-    /// On which disks bytes may be; on none: `fsync` waits for the store.
+    /// On which disks bytes may be: of this machine and all groups; of members of one of its groups at least, or of the one that was named; on none: `fsync` waits for the store.
     pub disks: Disks,
     /// How far that is so of what is to be kept or not kept by members, all that goes by the policy together; `None` where nothing is.
     pub kept: Option<PolicyKept>,
@@ -327,7 +329,7 @@ impl Word for SyncClass {
 }
 
 choice!(PolicyChange { 1 => Set(ino, class), 2 => Give(policy, inos), 3 => Spread(policy) });
-choice!(PolicyWhat { 1 => Show, 2 => Set(said), 3 => Unset(parts), 4 => Give(policy, after), 5 => Spread(policy) });
+choice!(PolicyWhat { 1 => Show, 2 => Set(said), 3 => Unset(parts), 4 => Give(policy, after), 5 => Spread(policy), 6 => ShowIn(group) });
 choice!(Wish { 1 => Stay, 2 => Near, 3 => Nowhere });
 choice!(Disks { 1 => Any, 2 => Members, 3 => None });
 record!(PolicyRule { policy, class, disks });

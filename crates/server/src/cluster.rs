@@ -101,7 +101,7 @@ impl Cluster {
 
     /// Says that this server lives. Returns whether that is certain.
     pub(crate) fn beat(&self, beat: u64) -> Result<bool, RegistryError> {
-        let release = env!("CARGO_PKG_VERSION").to_owned();
+        let release = MemberRow::RELEASE.to_owned();
         let row = MemberRow { address: self.address.clone(), beat, release };
         let began = self.ticks.now();
         let mut certain = self.registry.put_member(self.server, Some(&row))?;

@@ -79,6 +79,14 @@ impl Members {
         living
     }
 
+    /// The address of a server that lives and that this is not so of.
+    #[must_use]
+    pub fn other_than(&self, is: impl Fn(&MemberRow) -> bool) -> Option<&str> {
+        let found =
+            |(id, known): &(&ServerId, &Known)| **id != self.own && self.lives(known) && !is(&known.row);
+        self.known.iter().find(found).map(|(_, known)| known.row.address.as_str())
+    }
+
     /// Servers whose rows are to be taken away.
     #[must_use]
     pub fn forgotten(&self) -> Vec<ServerId> {

@@ -141,6 +141,7 @@ credentials of its own.
 Examples:
   forebay volume create scratch --store s3://bucket/scratch --meta meta1.example.org
   forebay volume create near --store s3://bucket/near --group near --meta meta1.example.org
+  forebay volume create both --store s3://bucket/both --group hall1,hall2 --meta meta1.example.org
   forebay volume create here --store file:///srv/objects --meta unix:/run/forebay/meta.sock"
     )]
     Create(VolumeCreateArgs),
@@ -149,8 +150,9 @@ Examples:
     /// Show one volume
     Show(VolumeShowArgs),
     /// Change a volume; mounts hear of it when they next connect, of its group and durability within seconds
-    #[command(after_help = "Example:
-  forebay volume set scratch --group near --meta meta1.example.org")]
+    #[command(after_help = "Examples:
+  forebay volume set scratch --group near --meta meta1.example.org
+  forebay volume set scratch --group hall1,hall2 --meta meta1.example.org")]
     Set(VolumeSetArgs),
     /// Move a volume's metadata to another engine while it is in use
     #[command(
@@ -193,9 +195,9 @@ pub struct VolumeCreateArgs {
     /// How many bytes its files may have [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<ByteSize>,
-    /// The group of proxies through which it is read
-    #[arg(long, value_name = "GROUP")]
-    pub group: Option<String>,
+    /// The group of proxies through which it is read; of several (A,B) each mount goes by the nearest
+    #[arg(long, value_name = "GROUP[,GROUP…]")]
+    pub group: Option<GroupNames>,
     /// What has the data when a sync returns: object (the store), replica[:K] (the disks of K members of its group), or local (that of the proxy on the machine that writes, alone; where there is none, the store)
     #[arg(long, value_name = "CLASS", default_value_t = WriteClass::Object)]
     pub durability: WriteClass,
@@ -245,9 +247,9 @@ pub struct VolumeSetArgs {
     /// The store's service, or 'none' for the provider's own
     #[arg(long, value_name = "URL", value_parser = or_none::<String>)]
     pub endpoint: Option<OrNone<String>>,
-    /// The group of proxies through which it is read, or 'none'
-    #[arg(long, value_name = "GROUP", value_parser = or_none::<String>)]
-    pub group: Option<OrNone<String>>,
+    /// The group of proxies through which it is read, or 'none'; of several (A,B) each mount goes by the nearest
+    #[arg(long, value_name = "GROUP[,GROUP…]", value_parser = or_none::<GroupNames>)]
+    pub group: Option<OrNone<GroupNames>>,
     /// What has the data when a sync returns: object (the store), replica[:K] (the disks of K members of its group), or local (that of the proxy on the machine that writes, alone; where there is none, the store)
     #[arg(long, value_name = "CLASS")]
     pub durability: Option<WriteClass>,
@@ -289,6 +291,22 @@ pub struct VolumeDeleteArgs {
     /// Whom to ask.
     #[command(flatten)]
     pub servers: ServersArgs,
+}
+
+/// Names of groups, with commas between them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupNames(pub Vec<String>);
+
+impl std::str::FromStr for GroupNames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GroupNames, String> {
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        if names.iter().any(String::is_empty) {
+            return Err("a name is missing: give the names of groups with a comma between them".to_owned());
+        }
+        Ok(GroupNames(names))
+    }
 }
 
 /// A value, or the word `none`.

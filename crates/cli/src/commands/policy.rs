@@ -10,6 +10,7 @@ use std::{
 use forebay_protocol::{
     Disks, Kind, Message, PolicyInfo, PolicyKept, PolicyParts, PolicyRequest, PolicySaid, PolicyStep,
     PolicyWhat,
+    group::{GroupInfo, GroupRequest},
 };
 use forebay_rpc::Address;
 use forebay_types::{Ino, SyncClass};
@@ -89,6 +90,18 @@ impl Place {
         self.servers.ask(Kind::Policies, request.encode())
     }
 
+    /// What counts in each of the volume's groups: once where it has one, or none.
+    fn in_each_group(&self, info: &PolicyInfo) -> Result<Vec<PolicyInfo>, CliError> {
+        let of_volume = GroupRequest::OfVolume(self.volume.clone());
+        let groups: Vec<GroupInfo> = self.servers.ask(Kind::Groups, of_volume.encode())?;
+        match groups.as_slice() {
+            [] | [_] => Ok(vec![info.clone()]),
+            all => {
+                all.iter().map(|group| self.ask(self.ino, PolicyWhat::ShowIn(group.name.clone()))).collect()
+            }
+        }
+    }
+
     /// The path of what a policy was said for, where that is here or above.
     fn path_of(&self, ino: Ino) -> Option<PathBuf> {
         let real = fs::canonicalize(&self.path).ok()?;
@@ -157,9 +170,11 @@ fn set(args: &PolicySetArgs) -> Result<(), CliError> {
         }
     }
     if args.pin {
-        let group = &info.group;
+        let groups =
+            place.in_each_group(&info)?.iter().map(|info| format!("'{}'", info.group)).collect::<Vec<_>>();
         output::line(&format_args!(
-            "'{path}': pinned in the caches of the group '{group}'; `forebay policy show` says how far that is so"
+            "'{path}': pinned in the caches of the group {}; `forebay policy show` says how far that is so",
+            groups.join(" and of the group ")
         ));
     }
     if spread {
@@ -209,8 +224,7 @@ fn spread_below(place: &Place, info: &PolicyInfo, all: &mut PolicyStep) -> Resul
 fn show(args: &PolicyShowArgs) -> Result<(), CliError> {
     let place = Place::of(&args.path, &args.servers)?;
     let info = place.ask(place.ino, PolicyWhat::Show)?;
-    tell(&place, &info, args.json);
-    Ok(())
+    tell(&place, &info, args.json)
 }
 
 fn unset(args: &PolicyUnsetArgs) -> Result<(), CliError> {
@@ -234,8 +248,7 @@ fn unset(args: &PolicyUnsetArgs) -> Result<(), CliError> {
         )));
     }
     let info = place.ask(place.ino, PolicyWhat::Unset(parts))?;
-    tell(&place, &info, args.json);
-    Ok(())
+    tell(&place, &info, args.json)
 }
 
 /// What `fsync` waits for: the higher of what the policy and the volume say.
@@ -303,9 +316,13 @@ pub(super) fn kept_json(kept: &PolicyKept) -> Value {
     })
 }
 
-fn tell(place: &Place, info: &PolicyInfo, json: bool) {
+fn tell(place: &Place, info: &PolicyInfo, json: bool) -> Result<(), CliError> {
+    let groups = place.in_each_group(info)?;
     if json {
-        return output::line(&format_args!("{:#}", as_json(place, info)));
+        let mut shown = as_json(place, info);
+        shown["groups"] = groups.iter().filter(|group| !group.group.is_empty()).map(group_json).collect();
+        output::line(&format_args!("{shown:#}"));
+        return Ok(());
     }
     let by = info.made_for.map(|ino| match place.path_of(ino) {
         _ if ino == place.ino => "said by itself".to_owned(),
@@ -319,34 +336,66 @@ fn tell(place: &Place, info: &PolicyInfo, json: bool) {
         (Some(says), None) => format!("{says}: its policy cannot be read, so the most is promised"),
     };
     let rows = [
-        ("path", place.path.display().to_string()),
-        ("durability", class(info)),
-        ("policy", policy),
-        ("volume", format!("{}: {}", place.volume, info.volume)),
+        ("path", Some(place.path.display().to_string())),
+        ("durability", Some(class(info))),
+        ("policy", Some(policy)),
+        ("volume", Some(format!("{}: {}", place.volume, info.volume))),
+        ("on disks of", on_disks(&groups)),
     ];
-    output::out(&rows.iter().map(|(label, value)| format!("{label:<13} {value}\n")).collect::<String>());
-    if info.said.pin || info.said.place.is_some() {
-        let label = if info.said.pin { "pinned" } else { "placed" };
-        let group = &info.group;
-        let of = format!("in the caches of the group '{group}'");
-        output::out(&match &info.kept {
-            Some(kept) => kept_lines(label, kept, &of),
-            None => format!("{label:<13} nothing: the volume is read through no group\n"),
-        });
-    }
-    if let (Disks::None, Some(kept)) = (info.disks, &info.kept)
-        && kept.sums.dropped > 0
-    {
-        output::line(&format_args!(
-            "{:<13} {} of it, which were on disks of the group '{}', the last time that was looked at",
-            "dropped",
-            human(kept.sums.dropped),
-            info.group
-        ));
-    }
+    let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
+    output::out(&rows.into_iter().filter_map(line).collect::<String>());
+    groups.iter().for_each(|group| output::out(&in_caches(group)));
     if !info.spread {
         output::line(&"not all that was there goes by it yet: give `forebay policy set` again");
     }
+    Ok(())
+}
+
+/// Of several groups those on whose disks it may be, where that is not all of them.
+fn on_disks(groups: &[PolicyInfo]) -> Option<String> {
+    let (not, may): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.disks == Disks::None);
+    let names =
+        |of: &[&PolicyInfo]| of.iter().map(|group| group.group.as_str()).collect::<Vec<_>>().join(", ");
+    match (may.as_slice(), not.as_slice()) {
+        _ if groups.len() < 2 || not.is_empty() => None,
+        ([], not) => Some(format!("none of its groups ({})", names(not))),
+        (may, not) => Some(format!("{}, not of {}", names(may), names(not))),
+    }
+}
+
+/// How far it is so in the caches of a group, where something is to be there or not to be there.
+fn in_caches(info: &PolicyInfo) -> String {
+    let PolicyInfo { group, said, kept, disks, .. } = info;
+    let (barred, placed) = (*disks == Disks::None, said.place.as_ref() == Some(group));
+    if let Some(kept) = kept.as_ref().filter(|kept| barred && kept.sums.dropped > 0) {
+        let dropped = human(kept.sums.dropped);
+        return format!(
+            "{:<13} {dropped} of it, which were on disks of the group '{group}', the last time that was looked at\n",
+            "dropped"
+        );
+    }
+    let label = if said.pin { "pinned" } else { "placed" };
+    match kept {
+        None if group.is_empty() && (said.pin || said.place.is_some()) => {
+            format!("{label:<13} nothing: the volume is read through no group\n")
+        }
+        Some(kept) if !barred && (said.pin || placed) => {
+            kept_lines(label, kept, &format!("in the caches of the group '{group}'"))
+        }
+        _ => String::new(),
+    }
+}
+
+fn disks_word(disks: Disks) -> &'static str {
+    match disks {
+        Disks::Any => "any",
+        Disks::Members => "members",
+        Disks::None => "none",
+    }
+}
+
+fn group_json(info: &PolicyInfo) -> Value {
+    json!({ "group": info.group, "disks": disks_word(info.disks), "kept": info.kept.as_ref().map(kept_json) })
 }
 
 fn as_json(place: &Place, info: &PolicyInfo) -> Value {
@@ -361,11 +410,7 @@ fn as_json(place: &Place, info: &PolicyInfo) -> Value {
         "confined_to": info.said.confine,
         "placed_on": info.said.place,
         "excluded_from": info.said.exclude,
-        "disks": match info.disks {
-            Disks::Any => "any",
-            Disks::Members => "members",
-            Disks::None => "none",
-        },
+        "disks": disks_word(info.disks),
         "kept": info.kept.as_ref().map(kept_json),
         "group": info.group,
         "volume_durability": info.volume.to_string(),

@@ -224,7 +224,7 @@ fn for_people(status: &Value) -> String {
         ("mounted on", join(&[mounted.or_else(|| text("state")), read_only])),
         ("token", rights(&status["rights"])),
         ("store", text("store")),
-        ("group", text("group")),
+        ("group", group(status)),
         ("read", places(&status["read_bytes"], "from")),
         ("written", places(&status["written_bytes"], "to")),
         ("kind", kind(status)),
@@ -265,6 +265,22 @@ fn for_people(status: &Value) -> String {
     rows.extend(complaints(status));
     let line = |(label, value): (&str, Option<String>)| value.map(|value| format!("{label:<13} {value}\n"));
     rows.into_iter().filter_map(line).collect()
+}
+
+/// The group that is gone by, and those beside it.
+fn group(status: &Value) -> Option<String> {
+    let all = status["groups"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let [_, _, ..] = all else { return status["group"].as_str().map(str::to_owned) };
+    let away = |group: &Value| match group["round_trip_us"].as_u64() {
+        Some(us) => format!("{} ({:.1} ms away)", group["name"].as_str().unwrap_or("?"), us as f64 / 1000.0),
+        None => format!("{} (does not answer)", group["name"].as_str().unwrap_or("?")),
+    };
+    let (chosen, others): (Vec<&Value>, Vec<&Value>) = all.iter().partition(|group| group["chosen"] == true);
+    let others = others.into_iter().map(away).collect::<Vec<_>>().join(", ");
+    Some(match chosen.first() {
+        Some(chosen) => format!("{}; beside it {others}", away(chosen)),
+        None => format!("none of {others}: it is read from the store and written to it"),
+    })
 }
 
 /// Where what was read came from, or what was written went to.

@@ -67,7 +67,8 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
             format!("--durability {} takes a group whose members keep copies: give --group", args.durability);
         return Err(CliError::Usage(message));
     }
-    if let Some(group) = &args.group {
+    let groups = args.group.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+    for group in groups {
         // Before anything is made: it may be one that there is not.
         group::ask(&args.servers, &GroupRequest::Show(group.clone()))?;
     }
@@ -75,15 +76,16 @@ fn create(args: &VolumeCreateArgs) -> Result<(), CliError> {
     let made = ask_one(&args.servers, &VolumeRequest::Create(wanted));
     drop(waiting);
     let made = made?;
-    if let Some(name) = &args.group {
-        group::ask(&args.servers, &GroupRequest::Assign(made.name.clone(), Some(name.clone())))?;
+    if !groups.is_empty() {
+        group::ask(&args.servers, &assign(&made.name, groups))?;
     }
     if args.durability != WriteClass::Object {
         group::ask(&args.servers, &GroupRequest::SetClass(made.name.clone(), args.durability))?;
     }
     if args.json {
         let mut shown = as_json(&made);
-        shown["group"] = json!(args.group);
+        shown["group"] = json!(groups.first());
+        shown["groups"] = json!(groups);
         shown["durability"] = json!(args.durability.to_string());
         output::line(&format_args!("{shown:#}"));
         return Ok(());
@@ -150,17 +152,26 @@ fn show(args: &VolumeShowArgs) -> Result<(), CliError> {
     tell_with_group(&args.servers, &volume, args.json)
 }
 
-/// The name of the group through which a volume is read, and how durable what is written to it is.
-fn group_of(servers: &ServersArgs, volume: &str) -> Result<(Option<String>, WriteClass), CliError> {
+/// Has a volume read through these groups. One alone is named as servers of each release know it.
+fn assign(volume: &str, groups: &[String]) -> GroupRequest {
+    match groups {
+        [] | [_] => GroupRequest::Assign(volume.to_owned(), groups.first().cloned()),
+        _ => GroupRequest::AssignAll(volume.to_owned(), groups.to_vec()),
+    }
+}
+
+/// The names of the groups through which a volume is read, and how durable what is written to it is.
+fn groups_of(servers: &ServersArgs, volume: &str) -> Result<(Vec<String>, WriteClass), CliError> {
     let groups = group::ask(servers, &GroupRequest::OfVolume(volume.to_owned()))?;
-    let Some(group) = groups.into_iter().next() else { return Ok((None, WriteClass::Object)) };
-    let class = group.volumes.iter().find(|found| found.name == volume).map(|found| found.class);
-    Ok((Some(group.name), class.unwrap_or_default()))
+    let of = |found: &forebay_protocol::group::GroupVolume| found.name == volume;
+    let first = groups.first().and_then(|group| group.volumes.iter().find(|found| of(found)));
+    let class = first.map(|found| found.class).unwrap_or_default();
+    Ok((groups.into_iter().map(|group| group.name).collect(), class))
 }
 
 fn tell_with_group(servers: &ServersArgs, volume: &VolumeInfo, json: bool) -> Result<(), CliError> {
-    let group = group_of(servers, &volume.name)?;
-    tell(volume, group, json);
+    let (groups, class) = groups_of(servers, &volume.name)?;
+    tell(volume, (&groups, class), json);
     Ok(())
 }
 
@@ -182,7 +193,8 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
     }
     // The group first: it may be one that there is not.
     if let Some(group) = &args.group {
-        group::ask(&args.servers, &GroupRequest::Assign(args.name.clone(), group.0.clone()))?;
+        let names = group.0.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+        group::ask(&args.servers, &assign(&args.name, names))?;
     }
     if let Some(class) = args.durability.filter(|class| *class != WriteClass::Object) {
         group::ask(&args.servers, &GroupRequest::SetClass(args.name.clone(), class))?;
@@ -213,10 +225,11 @@ fn delete(args: &VolumeDeleteArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn tell(volume: &VolumeInfo, (group, class): (Option<String>, WriteClass), json: bool) {
+fn tell(volume: &VolumeInfo, (groups, class): (&[String], WriteClass), json: bool) {
     if json {
         let mut shown = as_json(volume);
-        shown["group"] = json!(group);
+        shown["group"] = json!(groups.first());
+        shown["groups"] = json!(groups);
         shown["durability"] = json!(class.to_string());
         return output::line(&format_args!("{shown:#}"));
     }
@@ -235,7 +248,7 @@ fn tell(volume: &VolumeInfo, (group, class): (Option<String>, WriteClass), json:
             )),
         ),
         ("limit", Some(volume.limit.map_or_else(|| "none".to_owned(), human))),
-        ("group", group),
+        ("group", (!groups.is_empty()).then(|| groups.join(", "))),
         ("durability", Some(class.to_string())),
         ("created", Some(format!("{} UTC", stamp(volume.created.secs)))),
     ];

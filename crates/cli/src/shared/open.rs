@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use forebay_client::{ConnectOptions, Settings, SharedVolume, WarmInto};
+use forebay_client::{ConnectOptions, GroupStatus, Settings, SharedVolume, WarmInto};
 use forebay_object::StoreOptions;
 use forebay_protocol::Rights;
 use forebay_types::Ino;
@@ -61,6 +61,12 @@ fn rights(rights: &Rights) -> Vec<&'static str> {
     words.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
 }
 
+/// A group of the volume: its name, whether the mount goes by it, and how far away it is where that is measured and it answers.
+fn group_json(group: &GroupStatus) -> Value {
+    let round_trip = group.round_trip.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    json!({ "name": group.name, "chosen": group.chosen, "round_trip_us": round_trip })
+}
+
 /// A session, as the process behind a mount keeps it.
 #[derive(Debug)]
 struct Session(Arc<SharedVolume>);
@@ -82,6 +88,7 @@ impl Keeper for Session {
         });
         let (group, from) = self.0.read_from();
         status["group"] = json!(group);
+        status["groups"] = self.0.groups().iter().map(group_json).collect();
         status["read_bytes"] = json!({ "node": from.node, "group": from.group, "store": from.store });
         let to = self.0.written_to();
         status["written_bytes"] = json!({ "node": to.node, "group": to.group, "store": to.store });

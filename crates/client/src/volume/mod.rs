@@ -28,7 +28,7 @@ pub use warm::Nearby;
 use self::core::Core;
 use crate::{
     error::ClientError,
-    group::{ReadFrom, WrittenTo},
+    group::{GroupStatus, ReadFrom, WrittenTo},
 };
 
 /// A volume that other machines use, too. Closed by [`SharedVolume::close`], or when it is dropped: then what is kept back is lost.
@@ -79,6 +79,12 @@ impl SharedVolume {
     pub fn read_from(&self) -> (Option<String>, ReadFrom) {
         let group = self.core.bytes.group();
         (group.and_then(|group| group.name()), group.map(|group| group.read_from()).unwrap_or_default())
+    }
+
+    /// The groups of proxies that the volume has, in its order.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupStatus> {
+        self.core.bytes.group().map(|group| group.all()).unwrap_or_default()
     }
 
     /// Where bytes of files were written to since the start: each once.

@@ -226,10 +226,12 @@ pub enum GroupRequest {
     Delete(String),
     /// A volume is read through this group, or through none.
     Assign(String, Option<String>),
-    /// The group of a volume; none, or one.
+    /// The groups of a volume, in its order. Who knows of one alone takes the first.
     OfVolume(String),
-    /// How durable what is written to a volume is. Answered by its group.
+    /// How durable what is written to a volume is. Answered by its groups.
     SetClass(String, WriteClass),
+    /// A volume is read through these groups, [`GROUPS_MAX`] at most. Answered by them.
+    AssignAll(String, Vec<String>),
 }
 
 /// A member, for people.
@@ -358,6 +360,7 @@ choice!(GroupRequest {
     10 => OfVolume(volume),
     11 => SetClass(volume, class),
     12 => GiveUp(name, member),
+    13 => AssignAll(volume, groups),
 });
 lists!(
     GroupInfo,

@@ -151,6 +151,7 @@ pub fn all() -> Vec<Case> {
         PolicyWhat::Unset(PolicyParts::ALL),
         PolicyWhat::Give(PolicyId(300), Some(b"name".to_vec())),
         PolicyWhat::Spread(PolicyId(1)),
+        PolicyWhat::ShowIn("g".to_owned()),
     ] {
         all.push(case(PolicyRequest { volume: "v".to_owned(), ino: Ino(4097), what }));
     }
@@ -261,6 +262,7 @@ fn groups(all: &mut Vec<Case>) {
         GroupRequest::GiveUp(name(), of()),
         GroupRequest::Delete(name()),
         GroupRequest::Assign("v".to_owned(), Some(name())),
+        GroupRequest::AssignAll("v".to_owned(), vec![name(), "h".to_owned()]),
         GroupRequest::OfVolume("v".to_owned()),
         GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(Some(3))),
         GroupRequest::SetClass("v".to_owned(), WriteClass::Object),

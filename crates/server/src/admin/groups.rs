@@ -10,8 +10,8 @@ use forebay_group::{
 use forebay_protocol::{
     Refusal,
     group::{
-        GroupInfo, GroupMember, GroupRequest, GroupVolume, Join, Joined, Leave, LostMember, MemberNumbers,
-        NoWriteClass, WriteClass,
+        GROUPS_MAX, GroupInfo, GroupMember, GroupRequest, GroupVolume, Join, Joined, Leave, LostMember,
+        MemberNumbers, NoWriteClass, WriteClass,
     },
 };
 use forebay_rpc::Peer;
@@ -20,7 +20,9 @@ use super::{check, invalid, making::check_name, unavailable};
 use crate::{
     cluster::Cluster,
     groups::Known,
-    registry::{Change, GroupBatch, GroupEntry, RegistryError, VolumeRow, VolumeState},
+    registry::{
+        Change, GroupBatch, GroupEntry, MemberRow as ServerRow, RegistryError, VolumeRow, VolumeState,
+    },
     service::Refused,
 };
 
@@ -78,12 +80,14 @@ pub(crate) fn groups(
             delete(cluster, name)?;
             return Ok(vec![gone]);
         }
-        GroupRequest::Assign(volume, group) => assign(cluster, volume, group.as_deref())?,
+        GroupRequest::Assign(volume, group) => assign(cluster, volume, group.as_slice())?,
+        GroupRequest::AssignAll(volume, groups) => assign(cluster, volume, groups)?,
         GroupRequest::SetClass(volume, class) => set_class(cluster, volume, *class)?,
         GroupRequest::OfVolume(_) => {}
     }
     let names = match request {
         GroupRequest::Assign(volume, _)
+        | GroupRequest::AssignAll(volume, _)
         | GroupRequest::OfVolume(volume)
         | GroupRequest::SetClass(volume, _) => {
             let view = cluster.registry.refresh()?;
@@ -229,26 +233,62 @@ fn delete(cluster: &Cluster, name: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-fn assign(cluster: &Cluster, volume: &str, group: Option<&str>) -> Result<(), Refused> {
+/// The volume is read through these groups from now on. In one line with changes of groups: none of them goes meanwhile.
+fn assign(cluster: &Cluster, volume: &str, groups: &[String]) -> Result<(), Refused> {
+    if groups.len() > GROUPS_MAX {
+        return Err(invalid(format!("{} groups: a volume has {GROUPS_MAX} at most", groups.len())));
+    }
+    let mut names: Vec<&String> = groups.iter().collect();
+    names.sort_unstable();
+    if let Some([name, _]) = names.windows(2).find(|two| two[0] == two[1]) {
+        return Err(invalid(format!("the group '{name}' is named twice")));
+    }
+    if groups.len() > 1 {
+        cluster.look()?;
+        if let Some(address) = cluster.members.lock().other_than(ServerRow::knows_several_groups) {
+            return Err(invalid(format!(
+                "the server at {address} is of an older release, which knows no volume with several groups: upgrade it first"
+            )));
+        }
+    }
     cluster.registry.change(|view| {
         let row = view.volumes.get(volume).filter(|row| row.state == VolumeState::Ready);
         let row = row.ok_or_else(|| Refused::from(Refusal::NoVolume(volume.to_owned())))?;
-        if let Some(group) = group
-            && cluster.registry.group(group)?.is_none()
-        {
-            return Err(no_group(group));
+        stays_written_over(volume, row, groups)?;
+        for name in groups {
+            let found = cluster.registry.group(name)?.ok_or_else(|| no_group(name))?;
+            keeps_enough(name, &found.row, row.class)?;
         }
-        let group = group.unwrap_or_default().to_owned();
-        if row.class != WriteClass::Object && (group != row.group || !row.further.is_empty()) {
-            return Err(invalid(format!(
-                "the volume '{volume}' is written over the group '{}': `forebay volume set {volume} --durability object` ends that, and once `forebay group show` tells of nothing dirty it may be read through another one",
-                row.group
-            )));
-        }
-        let further = Vec::new();
+        let mut names = groups.iter().cloned();
+        let (group, further) = (names.next().unwrap_or_default(), names.collect());
         let changed = VolumeRow { group, further, generation: row.generation + 1, ..row.clone() };
         Ok((vec![Change::Volume(volume.to_owned(), Some(changed))], ()))
     })
+}
+
+/// Refuses to take away a group whose members may have what the store has not, and to put another one in front of what mounts of an older release go by.
+fn stays_written_over(volume: &str, row: &VolumeRow, groups: &[String]) -> Result<(), Refused> {
+    let first = groups.first().map(String::as_str);
+    let is_first = row.groups().next() == first;
+    if row.class == WriteClass::Object
+        || (is_first && row.groups().all(|name| groups.iter().any(|to| to == name)))
+    {
+        return Ok(());
+    }
+    let names = row.groups().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(" and ");
+    Err(invalid(format!(
+        "the volume '{volume}' is written over {names}: others may be added behind; `forebay volume set {volume} --durability object` ends that, and once `forebay group show` tells of nothing dirty any may be taken away"
+    )))
+}
+
+/// Refuses a group that keeps fewer copies than a class takes.
+fn keeps_enough(name: &str, group: &GroupEntry, class: WriteClass) -> Result<(), Refused> {
+    if class == WriteClass::Object || class.copies(group.row.view.copies).is_some() {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the group '{name}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {name} --copies 2`; `local` is one copy on the machine that writes"
+    )))
 }
 
 /// Mounts follow it as they follow the view.
@@ -270,13 +310,9 @@ fn set_class(cluster: &Cluster, volume: &str, class: WriteClass) -> Result<(), R
                     "the volume '{volume}' has no group of proxies that could keep copies: give one by --group"
                 )));
             }
-            for group in row.groups() {
-                let found = cluster.registry.group(group)?.ok_or_else(|| no_group(group))?;
-                if class.copies(found.row.row.view.copies).is_none() {
-                    return Err(invalid(format!(
-                        "the group '{group}' keeps one copy of what is written, and one alone is never enough: give replica:2, or `forebay group set {group} --copies 2`; `local` is one copy on the machine that writes"
-                    )));
-                }
+            for name in row.groups() {
+                let found = cluster.registry.group(name)?.ok_or_else(|| no_group(name))?;
+                keeps_enough(name, &found.row, class)?;
             }
         }
         let changed = VolumeRow { class, generation: row.generation + 1, ..row.clone() };

@@ -38,7 +38,9 @@ pub(crate) fn policies(
     let hosted = cluster.hosted(row.id).ok_or(Refusal::NotOwner { address: None })?;
     let owner = owner_of(cluster, &hosted)?;
     let known = match what {
-        PolicyWhat::Show | PolicyWhat::Set(_) | PolicyWhat::Unset(_) => cluster.groups.refresh(cluster)?,
+        PolicyWhat::Show | PolicyWhat::ShowIn(_) | PolicyWhat::Set(_) | PolicyWhat::Unset(_) => {
+            cluster.groups.refresh(cluster)?
+        }
         PolicyWhat::Give(..) | PolicyWhat::Spread(_) => cluster.groups.known(),
     };
     hosted.tell_owner(cluster);
@@ -55,6 +57,7 @@ pub(crate) fn policies(
     };
     match what {
         PolicyWhat::Show => {}
+        PolicyWhat::ShowIn(group) => return at.info_in(group),
         PolicyWhat::Set(said) => at.set(said)?,
         PolicyWhat::Unset(parts) => at.unset(*parts)?,
         PolicyWhat::Give(policy, after) => {
@@ -124,6 +127,17 @@ impl At<'_> {
         self.owner.policy_of(self.ino).map_err(|error| self.failed(&error))
     }
 
+    /// What counts, in one of the volume's groups.
+    fn info_in(&self, name: &str) -> Result<PolicyInfo, Refused> {
+        let Some((name, group)) = self.groups.iter().find(|(found, _)| found == name) else {
+            return Err(invalid(format!("the volume '{}' is not read through a group '{name}'", self.name)));
+        };
+        let info = self.info()?;
+        let (kept, disks) =
+            (self.owner.kept(Some(info.policy), *group), self.owner.disks_of(info.policy, Some(*group)));
+        Ok(PolicyInfo { group: name.clone(), kept, disks, ..info })
+    }
+
     fn info(&self) -> Result<PolicyInfo, Refused> {
         let found = self.found()?;
         let own = found.row.map(|row| self.said(row.durability, &row.keep)).unwrap_or_default();
@@ -134,7 +148,7 @@ impl At<'_> {
             said: self.said(found.class, &found.keep),
             own,
             group: self.row.group.clone(),
-            disks: self.owner.disks_of(found.policy),
+            disks: self.owner.disks_of(found.policy, None),
             kept,
             volume: self.volume,
             spread: found.row.is_none_or(|row| row.spread),

@@ -365,8 +365,19 @@ pub struct MemberRow {
     pub address: String,
     /// Raised by the server about once a second.
     pub beat: u64,
-    /// What it runs.
+    /// What it runs: its version and, behind a `+`, what it knows besides.
     pub release: String,
+}
+
+impl MemberRow {
+    /// What a server of this build runs.
+    pub const RELEASE: &str = concat!(env!("CARGO_PKG_VERSION"), "+groups");
+
+    /// Whether it knows that a volume may have several groups. Builds of the first version that say nothing do not.
+    #[must_use]
+    pub fn knows_several_groups(&self) -> bool {
+        self.release != "0.1.0"
+    }
 }
 
 impl Row for MemberRow {

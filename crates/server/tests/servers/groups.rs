@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_engine::{DirectoryHost, EngineHost};
+use forebay_cluster::ServerId;
+use forebay_engine::{DirectoryHost, EngineHost, EngineUrl};
 use forebay_group::{
     GroupId, GroupTerms, Incarnation, Member, MemberId, MemberRow, MemberState, View, ViewEpoch,
 };
@@ -15,7 +16,7 @@ use forebay_protocol::{
 };
 use forebay_server::{
     MetaServer, ServerOptions,
-    registry::{Change, Registry, RegistryError, View as Volumes, VolumeRow},
+    registry::{Change, MemberRow as ServerRow, Registry, RegistryError, View as Volumes, VolumeRow},
 };
 use forebay_types::VolumeId;
 
@@ -528,6 +529,81 @@ fn a_group_that_is_used_does_not_go() {
     let group = create(&asks, "g");
     assert_ne!(ask(&asks, &GroupRequest::List).unwrap()[0].id, GroupId([0; 16]));
     assert_eq!(show(&asks, "g").id, group);
+}
+
+/// Groups are added to a volume and taken from it; not under what its members alone have.
+#[test]
+fn a_volume_is_given_several_groups() {
+    let bed = Bed::directory();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    for name in ["a", "b", "c"] {
+        create(&asks, name);
+    }
+    let all = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        ask(&asks, &GroupRequest::AssignAll("v".to_owned(), names))
+    };
+    let names = |told: Result<Vec<GroupInfo>, Not>| {
+        told.unwrap().into_iter().map(|group| group.name).collect::<Vec<_>>()
+    };
+    assert!(refused(all(&["a", "d"])).contains("no group 'd'"));
+    assert!(refused(all(&["a", "b", "a"])).contains("'a' is named twice"));
+    assert!(refused(all(&["a", ""])).contains("no group ''"));
+    assert!(refused(all(&["x"; 9])).contains("8 at most"));
+    assert_eq!(names(all(&["b", "a"])), ["b", "a"]);
+    assert_eq!(names(ask(&asks, &GroupRequest::OfVolume("v".to_owned()))), ["b", "a"]);
+    assert_eq!(names(all(&["a", "b"])), ["a", "b"], "what goes to the store alone may have any order");
+    let through = |group: &str| show(&asks, group).volumes.len();
+    assert_eq!((through("a"), through("b"), through("c")), (1, 1, 0));
+    for group in ["a", "b"] {
+        assert!(refused(ask(&asks, &GroupRequest::Delete(group.to_owned()))).contains("is read through"));
+    }
+    // From here on members may have what the store has not.
+    let class = |class| ask(&asks, &GroupRequest::SetClass("v".to_owned(), class));
+    ask(&asks, &GroupRequest::SetCopies("c".to_owned(), 1)).unwrap();
+    assert_eq!(names(class(WriteClass::Replica(None))), ["a", "b"]);
+    for other in [&["a"][..], &["b", "a"], &["a", "c"], &[]] {
+        let why = refused(all(other));
+        assert!(why.contains("is written over 'a' and 'b'") && why.contains("--durability object"), "{why}");
+    }
+    let one =
+        |group: Option<&str>| ask(&asks, &GroupRequest::Assign("v".to_owned(), group.map(str::to_owned)));
+    assert!(refused(one(Some("a"))).contains("is written over"), "who knows one group takes none away");
+    assert!(refused(all(&["a", "b", "c"])).contains("'c' keeps one copy"));
+    ask(&asks, &GroupRequest::SetCopies("c".to_owned(), 2)).unwrap();
+    assert_eq!(names(all(&["a", "b", "c"])), ["a", "b", "c"]);
+    assert_eq!(names(class(WriteClass::Object)), ["a", "b", "c"]);
+    assert_eq!(names(one(Some("c"))), ["c"]);
+    assert!(all(&[]).unwrap().is_empty());
+    server.stop();
+}
+
+/// A server that knows one group alone would not go on once a volume has two.
+#[test]
+fn while_a_server_of_an_older_release_lives_no_volume_has_several_groups() {
+    let bed = Bed::postgres();
+    let server = serve(&bed);
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    for name in ["a", "b"] {
+        create(&asks, name);
+    }
+    let both = || ask(&asks, &GroupRequest::AssignAll("v".to_owned(), vec!["a".to_owned(), "b".to_owned()]));
+    let url: EngineUrl = bed.engine.parse().unwrap();
+    let registry = Registry::open(url.open().unwrap().registry().unwrap(), "older".to_owned()).unwrap();
+    let id = ServerId([7; 16]);
+    let older = |beat| ServerRow { address: "127.0.0.1:9".to_owned(), beat, release: "0.1.0".to_owned() };
+    registry.put_member(id, Some(&older(1))).unwrap();
+    let why = refused(both());
+    assert!(why.contains("127.0.0.1:9 is of an older release") && why.contains("upgrade"), "{why}");
+    // One group is what it knows.
+    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("a".to_owned()))).unwrap();
+    registry.put_member(id, Some(&ServerRow { release: ServerRow::RELEASE.to_owned(), ..older(2) })).unwrap();
+    assert_eq!(both().unwrap().len(), 2);
+    registry.put_member(id, None).unwrap();
+    server.stop();
 }
 
 /// All are told in the volume's order; who asks for one hears of the first.

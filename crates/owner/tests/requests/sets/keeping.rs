@@ -330,10 +330,14 @@ fn what_members_may_not_have_is_committed_from_the_store_alone() {
         let set = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
         committed(&client, ino, opened(&client, set)[0].segment, from, 100)
     };
-    assert_eq!(server.owner.disks_of(policy), Disks::None, "through which group it is read is not known yet");
+    assert_eq!(
+        server.owner.disks_of(policy, None),
+        Disks::None,
+        "through which group it is read is not known yet"
+    );
     assert_eq!(on_members(ino, 0), below);
     server.owner.set_groups(vec![GROUP]);
-    assert_eq!(server.owner.disks_of(policy), Disks::Members);
+    assert_eq!(server.owner.disks_of(policy, None), Disks::Members);
     assert_eq!(on_members(ino, 0), Answer::Committed(Vec::new()));
     let told = |class, disks| Answer::Rules(vec![PolicyRule { policy, class, disks }]);
     let asked = || client.ask(Operation::Classes(vec![policy])).answer();
@@ -416,8 +420,14 @@ fn of_several_groups_each_has_only_what_it_may_have() {
     };
     let within = |groups: &[GroupId]| Some(Bounds { here: false, groups: groups.to_vec() });
     assert_eq!(by_group(&policies), [within(&[GROUP]), within(&[OTHER]), within(&[GROUP])]);
+    let disks = |at: usize, group| server.owner.disks_of(policies[at], group);
+    assert_eq!(
+        (disks(0, None), disks(0, Some(GROUP)), disks(0, Some(OTHER))),
+        (Disks::Members, Disks::Members, Disks::None)
+    );
     let third = GroupId([7; 16]);
     server.owner.set_groups(vec![third, OTHER]);
+    assert_eq!((disks(0, None), disks(1, Some(third))), (Disks::None, Disks::Any));
     assert_eq!(
         by_group(&policies),
         [within(&[]), Some(Bounds { here: true, groups: vec![third, OTHER] }), within(&[])]
