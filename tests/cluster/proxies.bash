@@ -26,12 +26,12 @@ read_from() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, 
 s = json.load(sys.stdin); s = s[0] if isinstance(s, list) else s
 print(s["read_bytes"][sys.argv[1]])' "$2"; }
 
-# start_proxy NAME [OPTION...]: a member of group fast, with a cache of PROXY_CACHE, in a directory of its own or PROXY_DIR[NAME]; started again, at the same address.
+# start_proxy NAME [OPTION...]: a member of PROXY_GROUP, or of group fast, with a cache of PROXY_CACHE, in a directory of its own or PROXY_DIR[NAME]; started again, at the same address.
 start_proxy() {
   local name=$1
   shift
   PROXY_AT[$name]=${PROXY_AT[$name]:-127.0.0.1:$(free_port)}
-  "$FOREBAY" proxy --meta "$(addresses)" --group fast --cache-dir "${PROXY_DIR[$name]:-$SCRATCH/proxy-$name}" --cache-size "${PROXY_CACHE:-256MiB}" \
+  "$FOREBAY" proxy --meta "$(addresses)" --group "${PROXY_GROUP:-fast}" --cache-dir "${PROXY_DIR[$name]:-$SCRATCH/proxy-$name}" --cache-size "${PROXY_CACHE:-256MiB}" \
     --listen "${PROXY_AT[$name]}" --zone "$name" --insecure "$@" </dev/null >>"$SCRATCH/proxy-$name.log" 2>&1 &
   PROXY_PID[$name]=$!
 }

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# One volume at two sites with a group of proxies each: a mount goes by the group that is near, or has a proxy on its machine, and both see what either writes. While a writer syncs,
+# the near group is killed, then the other one, too, and both come back: no application is told an error, and what was synced is there for both sites. What is confined to one group is
+# on no disk of the other, from whichever site it is written.
+. "$TESTS/prelude.sh"
+. "$TESTS/cluster/cluster.bash"
+. "$TESTS/cluster/proxies.bash"
+find_far_link
+late_store 20
+# Those of the far site are reached by relays, which take so long each way.
+readonly FAR_MS=${FAR_MS:-4} NEAR=(a1 a2 a3) FAR=(b1 b2 b3)
+declare -A METRICS
+# Which machine each is on is said by where it looks for proxies.
+on() { FOREBAY_PROXY_DIR=$SCRATCH/on-$1 "${@:2}"; }
+
+start_near() { PROXY_GROUP=near on "$1" start_proxy "$1" --metrics "${METRICS[$1]}"; }
+start_far() { PROXY_GROUP=far on "$1" start_proxy "$1" --metrics "${METRICS[$1]}" --advertise "${RELAY[$1]}"; }
+declare -A RELAY
+start_relay() {
+  RELAY[$1]=127.0.0.1:$(free_port)
+  PROXY_AT[$1]=127.0.0.1:$(free_port)
+  mkfifo "$SCRATCH/relay-$1.in"
+  # It has both ends open itself: it ends when nobody can tell it anything.
+  bash -c 'exec -a "$0" "$@"' "$SCRATCH/relay-$1" "$FAR_LINK" "${RELAY[$1]}" "${PROXY_AT[$1]}" "$FAR_MS" <>"$SCRATCH/relay-$1.in" >"$SCRATCH/relay-$1.log" 2>&1 &
+  wait_for 20 "the relay of $1" grep -q . "$SCRATCH/relay-$1.log"
+}
+has_members_of() { [ "$(ask group show "$1" --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["members"]))')" = "$2" ]; }
+# appended NAME...: bytes that writers gave to these proxies.
+appended() {
+  local name sum=0
+  for name in "$@"; do sum=$((sum + $(curl -sf "http://${METRICS[$name]}/metrics" | awk '/^forebay_proxy_append_bytes_total/ { print $2 }'))); done
+  echo "$sum"
+}
+# written_to MOUNT WHERE: bytes that the mount wrote to node, group or store.
+written_to() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, sys
+status = json.load(sys.stdin)
+status = status[0] if isinstance(status, list) else status
+print(status["written_bytes"][sys.argv[1]])' "$2"; }
+# goes_by MOUNT GROUP: which of the groups, all of which are measured; '-': none of them answers.
+goes_by() {
+  "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, sys
+status = json.load(sys.stdin)
+status = status[0] if isinstance(status, list) else status
+groups = status["groups"]
+assert [group["name"] for group in groups] == ["near", "far"], groups
+chosen = [group["name"] for group in groups if group["chosen"]] or ["-"]
+sys.exit(chosen != [sys.argv[1]])' "$2"
+}
+
+start_meta a
+meta_serves
+ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 >/dev/null
+for group in near far; do ask group create "$group" >/dev/null; done
+for name in "${NEAR[@]}" "${FAR[@]}"; do METRICS[$name]=127.0.0.1:$(free_port); done
+for name in "${FAR[@]}"; do start_relay "$name"; done
+for name in "${NEAR[@]}"; do start_near "$name"; done
+for name in "${FAR[@]}"; do start_far "$name"; done
+wait_for 60 "three members" has_members_of near 3
+wait_for 60 "three members" has_members_of far 3
+ask volume set "$VOLUME_NAME" --group near,far --durability replica | grep -E '^group +near, far$' >/dev/null || fail "volume set does not show both groups"
+on nowhere mount_shared one
+on b1 mount_shared two
+wait_for 60 "the near group" goes_by one near
+wait_for 60 "the group with a proxy on this machine" goes_by two far
+"$FOREBAY" status "$SCRATCH/one" | grep -E '^group +near \([0-9.]+ ms away\); beside it far \([0-9.]+ ms away\)$' >/dev/null || { "$FOREBAY" status "$SCRATCH/one" >&2; fail "the status does not say how far away groups are"; }
+
+# Each writes at its own site, and reads what the other has written a moment ago, which the store does not have.
+fill() { head -c 3000000 /dev/urandom >"$SCRATCH/$1/$2" && sync "$SCRATCH/$1/$2"; }
+fill one of-one
+[ "$(appended "${FAR[@]}")" = 0 ] && [ "$(appended "${NEAR[@]}")" -ge 6000000 ] || fail "what was written at one site is not at its proxies alone"
+near=$(appended "${NEAR[@]}")
+fill two of-two
+[ "$(appended "${NEAR[@]}")" = "$near" ] && [ "$(appended "${FAR[@]}")" -ge 6000000 ] || fail "what was written at the other site is not at its proxies alone"
+cmp "$SCRATCH/one/of-two" "$SCRATCH/two/of-two" && cmp "$SCRATCH/one/of-one" "$SCRATCH/two/of-one" || fail "the sites see other bytes"
+
+# What is confined to one group is written over it from the other site, too.
+mkdir "$SCRATCH/two/ward"
+ask policy set "$SCRATCH/two/ward" --confine-to near >/dev/null
+far=$(appended "${FAR[@]}")
+fill two ward/secret
+[ "$(appended "${FAR[@]}")" = "$far" ] || fail "the other group has what is confined to one"
+[ "$(appended "${NEAR[@]}")" -ge $((near + 6000000)) ] || fail "the one group does not have what is confined to it"
+cmp "$SCRATCH/one/ward/secret" "$SCRATCH/two/ward/secret" || fail "the sites see other bytes of what is confined"
+ask policy show "$SCRATCH/two/ward" >"$SCRATCH/shown"
+grep -E '^on disks of +near, not of far$' "$SCRATCH/shown" >/dev/null && grep -E '^durability +replica:2$' "$SCRATCH/shown" >/dev/null ||
+  { cat "$SCRATCH/shown" >&2; fail "policy show does not say where it may be"; }
+
+# The near group is killed while somebody syncs; then the other one, too.
+mkdir "$SCRATCH/one/synced"
+python3 "$TESTS/cluster/writeback.py" write "$SCRATCH/one/synced" "$SCRATCH/log" >"$SCRATCH/log.said" 2>&1 &
+writer=$!
+synced() { wc -l <"$SCRATCH/log" 2>/dev/null || echo 0; }
+goes_on() {
+  local now
+  now=$(synced)
+  more() { [ "$(synced)" -gt $((now + 5)) ]; }
+  wait_for 60 "the writer to go on" more
+  kill -0 "$writer" 2>/dev/null || { cat "$SCRATCH/log.said" >&2; fail "the writer was told an error"; }
+}
+goes_on
+for name in "${NEAR[@]}"; do kill_proxy "$name"; done
+wait_for 60 "the far group" goes_by one far
+goes_on
+# The proxies of this machine's other mount go as well.
+before=$(written_to one store)
+for name in "${FAR[@]}"; do kill_proxy "$name"; done
+wait_for 60 "the store" goes_by one -
+goes_on
+[ "$(written_to one store)" -gt "$before" ] || fail "nothing was put into the store while no group answered"
+"$FOREBAY" status "$SCRATCH/one" | grep -E '^group +none of near \(does not answer\), far \(does not answer\)' >/dev/null || fail "the status does not say that none answers"
+for name in "${FAR[@]}"; do start_far "$name"; done
+wait_for 60 "the far group again" goes_by one far
+goes_on
+for name in "${NEAR[@]}"; do start_near "$name"; done
+wait_for 60 "three members" has_members_of near 3
+goes_on
+touch "$SCRATCH/log.stop"
+wait "$writer" || { cat "$SCRATCH/log.said" >&2; fail "the writer was told an error"; }
+for name in one two; do python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/$name/synced" "$SCRATCH/log" || fail "what was synced is not there for $name"; done
+
+# A group is not taken away under what its members alone may have.
+refused "" "$FOREBAY" volume set "$VOLUME_NAME" --group near --meta "$(addresses)"
+says "written over 'near' and 'far'" "--durability object"
+refused "" "$FOREBAY" group delete far --meta "$(addresses)"
+says "has members"
+for name in one two; do umount_volume "$SCRATCH/$name"; done
+all_stored() { for group in near far; do
+  ask group show "$group" --json | python3 -c 'import json, sys
+segments = json.load(sys.stdin)["segments"]
+sys.exit(segments["open"]["bytes"] + segments["sealed"]["bytes"] > 0 or bool(segments["not_known"]))' || return 1
+done; }
+wait_for 60 "all to be stored" all_stored
+ask volume set "$VOLUME_NAME" --durability object --group near | grep -E '^group +near$' >/dev/null || fail "one group is left"
+for name in "${FAR[@]}"; do kill_proxy "$name"; done
+on nowhere mount_shared three
+python3 "$TESTS/cluster/writeback.py" check "$SCRATCH/three/synced" "$SCRATCH/log" || fail "what was synced is not there once one group is left"
+cat "$SCRATCH/three/of-two" "$SCRATCH/three/ward/secret" >/dev/null || fail "what the other site wrote is not there"
