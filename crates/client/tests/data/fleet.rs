@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
     sync::Arc,
     time::Duration,
 };
@@ -66,8 +67,13 @@ pub fn id(number: u8) -> MemberId {
 impl Fleet {
     /// Those with the numbers 1 to `count`, each in a zone of its own.
     pub fn of(count: u8) -> Arc<Fleet> {
-        let members = (1..=count).map(|number| (id(number), Member::default())).collect();
-        let active = (1..=count).map(id).collect();
+        Fleet::numbered(1..=count)
+    }
+
+    /// Those with these numbers.
+    pub fn numbered(numbers: RangeInclusive<u8>) -> Arc<Fleet> {
+        let members = numbers.clone().map(|number| (id(number), Member::default())).collect();
+        let active = numbers.map(id).collect();
         Arc::new(Fleet(Mutex::new(State {
             members,
             active,

@@ -14,5 +14,6 @@ mod reading;
 mod remote;
 mod served;
 mod several;
+mod sites;
 mod store;
 mod world;

@@ -264,8 +264,19 @@ impl Owner {
             {
                 return true;
             }
+            let bounds = self.bounds.lock().get(&policy).cloned();
+            let barred = |group| bounds.as_ref().is_some_and(|bounds| !bounds.groups.contains(&group));
+            if segments.clone().any(|segment| self.alone_over(segment).is_some_and(barred)) {
+                return true;
+            }
         }
         false
+    }
+
+    /// Over which group a segment is that the store has not.
+    pub fn alone_over(&self, segment: SegmentId) -> Option<GroupId> {
+        let group = self.lanes.lock().get(&segment).map(|row| row.group);
+        group.filter(|_| self.place(segment).is_none())
     }
 
     /// On how many members a segment is that the store has not.
