@@ -66,7 +66,7 @@ drains b || fail "an interrupt takes back the drain: $(of_member b one)"
 # Again, on a terminal; a server dies meanwhile. It ends by itself once the store is back.
 script -qefc "'$FOREBAY' group drain fast '${PROXY_AT[b]}' --wait --meta '$(addresses)'" "$SCRATCH/terminal.out" </dev/null >"$SCRATCH/terminal.err" 2>&1 &
 DRAIN=$!
-wait_for 60 "a bar" grep -qE 'draining .*MiB' "$SCRATCH/terminal.out"
+wait_for 60 "a bar" grep -qE 'draining .*[KM]iB' "$SCRATCH/terminal.out"
 kill_meta a
 start_meta a
 meta_serves

@@ -106,6 +106,13 @@ fn of_log(text: &mut String, log: &Log, writes: &WriteBack, group: &str) {
     );
     gauge(text, group, "log_bytes", "Bytes of the log's files.", status.len);
     gauge(text, group, "dirty_bytes", "Bytes in the log that the store may not have.", status.dirty);
+    let budget = log.budget();
+    gauge(text, group, "dirty_limit_bytes", "Bytes of these that may be: the budget.", budget.limit);
+    let _ = writeln!(
+        text,
+        "# HELP forebay_proxy_pace_seconds How long a writer is told to wait before its next append.\n# TYPE forebay_proxy_pace_seconds gauge\nforebay_proxy_pace_seconds{{group=\"{group}\"}} {}",
+        budget.pace(status.dirty).as_secs_f64()
+    );
     gauge(text, group, "dirty_segments", "Segments of which the store may not have all.", status.segments);
     gauge(
         text,

@@ -62,6 +62,8 @@ fn a_token_that_writes_appends_and_one_that_reads_does_not() {
         "appends_total{group=\"g\"} 2",
         "append_bytes_total{group=\"g\"} 310",
         "dirty_segments{group=\"g\"} 1",
+        "dirty_limit_bytes{group=\"g\"} 33554432",
+        "pace_seconds{group=\"g\"} 0",
     ] {
         assert!(text.lines().any(|found| found == format!("forebay_proxy_{line}")), "{line}: {text}");
     }
