@@ -38,7 +38,8 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 pub fn terms() -> GroupTerms {
     let (act_for, count_out_after) = (Duration::from_secs(4), Duration::from_secs(5));
-    GroupTerms { act_for, count_out_after, ..GroupTerms::default() }
+    let settled_after = Duration::from_millis(500);
+    GroupTerms { act_for, count_out_after, settled_after, ..GroupTerms::default() }
 }
 
 /// What is refused in words of the protocol.

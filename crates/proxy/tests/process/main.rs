@@ -5,6 +5,7 @@
 mod cluster;
 mod killed;
 mod place;
+mod reads;
 mod rights;
 mod session;
 mod standing;
