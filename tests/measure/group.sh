@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# How a group of three proxies scales, as ratios, by root: TESTS=$PWD/tests FOREBAY=$PWD/target/release/forebay SCRATCH=$(mktemp -d) bash tests/measure/group.sh [links] [wide] [small].
+# How a group of three proxies scales, as ratios, by root: TESTS=$PWD/tests FOREBAY=$PWD/target/release/forebay SCRATCH=$(mktemp -d) bash tests/measure/group.sh [links] [wide] [small] [near] [converged].
 # The binary far-link is beside forebay, and SCRATCH is a directory that all may enter. Nothing is judged here. Links are capped (docs/benchmarks.md says how, and what came of it), so the ratios hold on a machine that has something else to do.
 #
 #   links   clients with links of a quarter of a proxy's: 1, 2 and 4 of them write, and read what is cached
 #   wide    four clients whose links are wider than the proxies'; beside it what TCP alone carries to a proxy
 #   small   4 KiB reads of what is cached, alone and while another client streams writes
+#   near    reads of what the proxy of the machine has, beside reads of what remote ones have, over a link of a tenth of the disk's speed
+#   converged   three mounts on machines of their own, and on the proxies', with links alike: what they write and read
 NODES=(node1 node2 node3 node4)
 . "$TESTS/prelude.sh"
 . "$TESTS/cluster/net.bash"
@@ -142,6 +144,85 @@ small() {
     echo "4 KiB reads beside a stream: $(work small "$SCRATCH/node1/cached-$((5 - round))" 250 0 | cut -d' ' -f4-)"
     kill -0 "$streaming" || fail "the stream has ended before the reads"
     wait "$streaming"
+  done
+}
+
+# mount_beside PROXY, umount_beside PROXY: a mount on the machine of a proxy.
+mount_beside() {
+  mkdir -p "$SCRATCH/on-$1"
+  # shellcheck disable=SC2046
+  on "$1" "$FOREBAY" mount "forebay://$(servers)/shared" "$SCRATCH/on-$1" -o allow_other --token "$SCRATCH/token" --log "$SCRATCH/on-$1.log" $(tls_of "$1") </dev/null >"$SCRATCH/mount.log" 2>&1 ||
+    { cat "$SCRATCH/mount.log" >&2; fail "the mount beside $1"; }
+}
+umount_beside() { umount_volume "$SCRATCH/on-$1"; }
+# places MOUNT KEY: bytes from (read_bytes) or to (written_bytes) the proxy of the machine, others, the store.
+places() { status_of "$SCRATCH/$1" "$2" | tr "'" '"' | python3 -c 'import json, sys; all = json.load(sys.stdin); print(all["node"], all["group"], all["store"])'; }
+
+near() {
+  local disk round at mib=256
+  make_cached "$mib"
+  dd if=/dev/urandom of="$SCRATCH/disk-proxy1/plain" bs=1M count=512 conv=fsync status=none
+  disk=$(dd if="$SCRATCH/disk-proxy1/plain" of=/dev/null bs=1M iflag=direct 2>&1 | awk '/copied/ { print int($1 / $(NF - 3) / 1048576) }')
+  rm "$SCRATCH/disk-proxy1/plain"
+  mount_beside proxy1
+  cat "$SCRATCH/on-proxy1/cached-1" >/dev/null
+  cap_link node1 $((disk * 8389 / 10000))
+  echo "the disk gives $disk MiB/s; the link of node1 carries a tenth of it; MiB/s of a file of $mib MiB"
+  for round in $(seq "$ROUNDS"); do
+    remount
+    umount_beside proxy1
+    mount_beside proxy1
+    at=$(work now 1)
+    work read "$SCRATCH/node1/cached-1" "$at" >"$SCRATCH/said-remote"
+    at=$(work now 1)
+    work read "$SCRATCH/on-proxy1/cached-1" "$at" >"$SCRATCH/said-near"
+    echo "remote $(rate "$SCRATCH/said-remote") (node, group, store: $(places node1 read_bytes)); of the machine $(rate "$SCRATCH/said-near") ($(places on-proxy1 read_bytes))"
+  done
+  umount_beside proxy1
+}
+
+# by_three WORD PREFIX...: three mounts do this at once, each with a file of its own; sets RATE. WORD: write or read.
+by_three() {
+  local word=$1 at number=0 name pid pids=() said=()
+  shift
+  at=$(work now 2)
+  for name in "$@"; do
+    number=$((number + 1))
+    if [ "$word" = write ]; then work write "$SCRATCH/$name/three-$number" "$EACH_MIB" "$at"; else work read "$SCRATCH/$name/cached-$number" "$at"; fi >"$SCRATCH/said-$number" &
+    pids+=($!) said+=("$SCRATCH/said-$number")
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || fail "$word"; done
+  RATE=$(rate "${said[@]}")
+}
+
+# share KEY MOUNT...: which share of what these read or wrote was of their own machine, in percent.
+share() {
+  local key=$1 name
+  shift
+  for name in "$@"; do places "$name" "$key"; done | awk '{ node += $1; all += $1 + $2 + $3 } END { print int(100 * node / all) }'
+}
+
+converged() {
+  local round name
+  make_cached
+  caps "$CLIENT_MBIT" "$CLIENT_MBIT"
+  echo "all links $CLIENT_MBIT Mbit/s; MiB/s of three mounts together, on machines of their own and on the proxies'"
+  for round in $(seq "$ROUNDS"); do
+    remount
+    by_three read node1 node2 node3
+    echo "dedicated: read $RATE"
+    by_three write node1 node2 node3
+    echo "dedicated: written $RATE"
+    wait_for 120 "everything to be in the store" is_clean
+    rm "$SCRATCH"/node1/three-*
+    for name in "${MEMBERS[@]}"; do mount_beside "$name"; done
+    by_three read on-proxy1 on-proxy2 on-proxy3
+    echo "converged: read $RATE, of the own machine $(share read_bytes on-proxy1 on-proxy2 on-proxy3) %"
+    by_three write on-proxy1 on-proxy2 on-proxy3
+    echo "converged: written $RATE, to the own machine $(share written_bytes on-proxy1 on-proxy2 on-proxy3) %"
+    wait_for 120 "everything to be in the store" is_clean
+    rm "$SCRATCH"/node1/three-*
+    for name in "${MEMBERS[@]}"; do umount_beside "$name"; done
   done
 }
 

@@ -27,7 +27,10 @@ use forebay_proxy::{
     log::{Directory, Log, LogOptions},
     writeback::{Serving, Standing, Vouching, WriteBack},
 };
-use forebay_rpc::{Address, Handler, Handling, Peer, Security, Server, ServerConfig, connection};
+use forebay_rpc::{
+    Address, Handler, Handling, Peer, Security, Server, ServerConfig, connection,
+    wire::{Code, Refusal as Refused},
+};
 use forebay_types::{SegmentId, VolumeId};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -102,10 +105,19 @@ struct Failing {
     appends: Arc<AtomicU64>,
     /// How long it takes to say how near it is, in milliseconds.
     away: Arc<AtomicU64>,
+    /// It is of a release that knows no kinds from [`LATER`] on.
+    older: Arc<AtomicBool>,
 }
+
+/// The first kind that members of the first release do not know: `Warm`.
+const LATER: u16 = 41;
 
 impl Handler for Failing {
     fn handle(&self, peer: &Arc<Peer>, request: connection::Request) -> Handling {
+        if self.older.load(SeqCst) && request.kind >= LATER {
+            let text = format!("this release knows no message of kind {}", request.kind);
+            return Box::pin(std::future::ready(Err(Refused::new(Code::UNSUPPORTED, text))));
+        }
         if Kind::of(request.kind) == Some(Kind::Near) {
             let away = Duration::from_millis(self.away.load(SeqCst));
             return Box::pin(async move {
@@ -155,6 +167,7 @@ struct Served {
     plan: Plan,
     appends: Arc<AtomicU64>,
     away: Arc<AtomicU64>,
+    older: Arc<AtomicBool>,
     address: String,
     /// Until it is killed.
     running: Option<(Server, tokio::runtime::Runtime)>,
@@ -181,8 +194,14 @@ fn serve(dir: &Path, (group, number): (GroupId, u8), volume: &VolumeInfo) -> Ser
     let tokens = Arc::new(Tokens(volume.clone(), group));
     let inner = Serving(WriteBack::new((group, member), log.clone(), says.clone(), tokens));
     let appends = Arc::new(AtomicU64::new(0));
-    let away = Arc::new(AtomicU64::new(0));
-    let handler = Failing { inner, plan: plan.clone(), appends: appends.clone(), away: away.clone() };
+    let (away, older) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let handler = Failing {
+        inner,
+        plan: plan.clone(),
+        appends: appends.clone(),
+        away: away.clone(),
+        older: older.clone(),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let config = ServerConfig::new(Security::Insecure);
     let (at, here) =
@@ -191,7 +210,7 @@ fn serve(dir: &Path, (group, number): (GroupId, u8), volume: &VolumeInfo) -> Ser
     let listen = [at, Address::Unix(here)];
     let server = runtime.block_on(async { Server::bind(&listen, config, Arc::new(handler)) }).unwrap();
     let address = server.addresses()[0].to_string();
-    Served { log, says, plan, appends, away, address, running: Some((server, runtime)) }
+    Served { log, says, plan, appends, away, older, address, running: Some((server, runtime)) }
 }
 
 /// A group, and metadata servers that tell of it.
@@ -268,6 +287,11 @@ impl Group {
     /// How long each member takes to say how near it is, in milliseconds.
     pub fn is_away(&self, ms: u64) {
         self.members.lock().values().for_each(|served| served.away.store(ms, SeqCst));
+    }
+
+    /// All members are of an older release.
+    pub fn is_older(&self) {
+        self.members.lock().values().for_each(|served| served.older.store(true, SeqCst));
     }
 
     /// All members end.

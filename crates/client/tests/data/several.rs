@@ -5,10 +5,11 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use forebay_client::{ContentsOptions, StoreCache};
+use forebay_client::{ContentsOptions, StoreCache, WarmInto};
 use forebay_group::GroupId;
 use forebay_meta::PieceSource;
 use forebay_protocol::{Bounds, Disks};
+use forebay_reading::NotWarm;
 use forebay_types::{Compression, Ino, PolicyId, SegmentId, SyncClass};
 use parking_lot::Mutex;
 
@@ -215,6 +216,29 @@ fn a_group_that_is_added_has_nothing_of_which_it_was_not_said() {
     assert!(sites.world.owner.counted("rules") > 0);
     write(&client, ino, 2);
     assert_eq!(sites.over(ino), BTreeSet::from([B]));
+}
+
+/// Members that do not know how near they are answer, too; what they are asked that they do not know is said in a line.
+#[test]
+fn members_of_an_older_release_are_read_and_written() {
+    let sites = Sites::new();
+    sites.b.is_older();
+    let client = sites.client();
+    let ino = sites.world.make();
+    let data = write(&client, ino, 1);
+    assert_eq!(sites.over(ino), BTreeSet::from([B]));
+    let other = sites.client_at_a();
+    assert!(other.read_all(ino) == data);
+    // What the store has they are asked to have cached.
+    let stored = bounded(&sites, 1, &[]);
+    write(&client, stored, 2);
+    sites.world.owner.bounds.lock().insert(PolicyId(1), Bounds { here: true, groups: vec![A, B] });
+    let fresh = sites.client();
+    let inode = sites.world.owner.ns.inode(V, stored).unwrap();
+    let places = fresh.contents.stored(&inode, &(0..300_000), &|| true).unwrap();
+    let warmed = fresh.contents.warm(&places[0], WarmInto { here: false, group: true });
+    let Err(NotWarm::Failed(why)) = warmed else { panic!("{warmed:?}") };
+    assert!(why.contains("group 'b'") && why.contains("is of a release that does not know this"), "{why}");
 }
 
 /// Of servers of an older release a mount hears of the first one.
