@@ -23,6 +23,7 @@ pub mod registry;
 mod secret;
 mod server;
 mod service;
+mod standby;
 
 pub use error::ServerError;
 pub use migration::{MigrationStep, MigrationWatch};

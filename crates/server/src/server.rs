@@ -8,7 +8,7 @@ use std::{
 };
 
 use forebay_cluster::{ServerId, Terms};
-use forebay_engine::{Engine, EngineError, EngineHost};
+use forebay_engine::EngineError;
 use forebay_group::GroupTerms;
 use forebay_owner::{SystemTicks, Ticks};
 use forebay_rpc::{
@@ -31,13 +31,14 @@ use crate::{
     places::Places,
     registry::{Registry, RegistryError},
     service::{Service, Serving},
+    standby,
 };
 
 /// How often a server says that it lives.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long a server goes on that has its place alone and cannot say so.
 const SILENT_MAX: Duration = Duration::from_secs(30);
-/// How often a place is looked at that another process has.
+/// How often it is looked whether another server lives at this one's address.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Requests that wait for an engine or a store at a time; others wait for them.
 const WORKERS: usize = 128;
@@ -164,7 +165,7 @@ impl MetaServer {
     ) -> Result<Option<MetaServer>, ServerError> {
         check(options)?;
         let host = options.engine.open()?;
-        let Some(engine) = wait_for_registry(host.as_ref(), stopped)? else { return Ok(None) };
+        let Some(engine) = standby::wait_for(|| host.registry(), stopped)? else { return Ok(None) };
         let tenure = Tenure::of(engine.as_ref(), options.ticks.0.as_ref());
         let registry = Registry::open(engine, host.place())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -370,26 +371,6 @@ fn check(options: &ServerOptions) -> Result<(), ServerError> {
         )),
         _ => Ok(()),
     }
-}
-
-fn wait_for_registry(
-    host: &dyn EngineHost,
-    stopped: &dyn Fn() -> bool,
-) -> Result<Option<Arc<dyn Engine>>, ServerError> {
-    let mut said = false;
-    while !stopped() {
-        match host.registry() {
-            Ok(engine) => return Ok(Some(engine)),
-            Err(error @ EngineError::Locked { .. }) => {
-                if !std::mem::replace(&mut said, true) {
-                    tracing::warn!("{error}: this server stands by until that has ended");
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(None)
 }
 
 /// Where clients reach the server.
