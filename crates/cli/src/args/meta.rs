@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Subcommand, ValueHint};
 use forebay_object::StoreUrl;
-use forebay_protocol::group::WriteClass;
+use forebay_protocol::group::{GROUPS_MAX, WriteClass};
 use forebay_rpc::Address;
 use forebay_types::Compression;
 
@@ -304,6 +304,13 @@ impl std::str::FromStr for GroupNames {
         let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
         if names.iter().any(String::is_empty) {
             return Err("a name is missing: give the names of groups with a comma between them".to_owned());
+        }
+        let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+        if let Some((_, name)) = twice {
+            return Err(format!("'{name}' is named twice"));
+        }
+        if names.len() > GROUPS_MAX {
+            return Err(format!("{} groups: a volume has {GROUPS_MAX} at most", names.len()));
         }
         Ok(GroupNames(names))
     }

@@ -170,8 +170,12 @@ fn set(args: &PolicySetArgs) -> Result<(), CliError> {
         }
     }
     if args.pin {
-        let groups =
-            place.in_each_group(&info)?.iter().map(|info| format!("'{}'", info.group)).collect::<Vec<_>>();
+        let groups = place
+            .in_each_group(&info)?
+            .iter()
+            .filter(|info| info.disks != Disks::None)
+            .map(|info| format!("'{}'", info.group))
+            .collect::<Vec<_>>();
         output::line(&format_args!(
             "'{path}': pinned in the caches of the group {}; `forebay policy show` says how far that is so",
             groups.join(" and of the group ")

@@ -273,6 +273,8 @@ fn group(status: &Value) -> Option<String> {
     let [_, _, ..] = all else { return status["group"].as_str().map(str::to_owned) };
     let away = |group: &Value| match group["round_trip_us"].as_u64() {
         Some(us) => format!("{} ({:.1} ms away)", group["name"].as_str().unwrap_or("?"), us as f64 / 1000.0),
+        // The first one is gone by until all have answered.
+        None if group["chosen"] == true => group["name"].as_str().unwrap_or("?").to_owned(),
         None => format!("{} (does not answer)", group["name"].as_str().unwrap_or("?")),
     };
     let (chosen, others): (Vec<&Value>, Vec<&Value>) = all.iter().partition(|group| group["chosen"] == true);

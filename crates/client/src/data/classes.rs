@@ -44,6 +44,8 @@ struct Known {
     /// When that was asked for, and when nobody answered since, unless it is to be asked for again at once.
     asked: Option<Instant>,
     unheard: Option<Instant>,
+    /// Which groups were known when it was asked for: of another one nothing was said.
+    groups: Vec<GroupId>,
 }
 
 impl Known {
@@ -53,11 +55,11 @@ impl Known {
         Rule { class: Some(SyncClass::Object), bounds }
     }
 
-    /// What counts without asking again; `None` where it is to be asked for.
-    fn counts(&self) -> Option<Rule> {
+    /// What counts without asking again, with these groups; `None` where it is to be asked for.
+    fn counts(&self, groups: &[GroupId]) -> Option<Rule> {
         let counts = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < KNOWN_FOR);
         match &self.rule {
-            Some(rule) if counts(self.asked) => Some(rule.clone()),
+            Some(rule) if counts(self.asked) && self.groups == groups => Some(rule.clone()),
             _ => counts(self.unheard).then(|| self.unsure()),
         }
     }
@@ -95,8 +97,9 @@ impl Classes {
         found.insert(PolicyId::NONE, Rule::default());
         policies.sort_unstable();
         policies.dedup();
+        let groups = self.groups();
         let known = self.known.lock();
-        found.extend(policies.iter().filter_map(|id| Some((*id, known.get(id)?.counts()?))));
+        found.extend(policies.iter().filter_map(|id| Some((*id, known.get(id)?.counts(&groups)?))));
         drop(known);
         policies.retain(|id| !found.contains_key(id));
         for some in policies.chunks(POLICIES_MAX) {
@@ -108,7 +111,7 @@ impl Classes {
     /// Where what goes by a policy may be; `None`: nothing is said of it. Waits for the owner where nothing was ever told; what is old is asked anew beside.
     fn bounds(self: &Arc<Self>, asks: &Arc<dyn Asks>, policy: PolicyId) -> Option<Arc<Bounds>> {
         let known = || self.known.lock().get(&policy).cloned().unwrap_or_default();
-        if let Some(rule) = known().counts() {
+        if let Some(rule) = known().counts(&self.groups()) {
             return rule.bounds;
         }
         if known().rule.is_none() {
@@ -117,7 +120,7 @@ impl Classes {
         }
         let until = Instant::now() + BESIDE_WITHIN;
         let mut renewal = self.renewal.lock();
-        while known().counts().is_none() && *renewal != Renewal::Late {
+        while known().counts(&self.groups()).is_none() && *renewal != Renewal::Late {
             if *renewal == Renewal::None {
                 *renewal = self.renew(asks);
             } else if self.ended.wait_until(&mut renewal, until).timed_out() && *renewal == Renewal::Asked {
@@ -136,13 +139,14 @@ impl Classes {
             0 | 1 => Operation::Classes(policies.to_vec()),
             _ => Operation::GroupRules(policies.to_vec()),
         };
-        match asks.ask(question, None).map(|response| rules(response.answer, policies, groups)) {
+        match asks.ask(question, None).map(|response| rules(response.answer, policies, groups.clone())) {
             Ok(Ok(told)) => {
                 let mut known = self.known.lock();
                 let learn = |id: &PolicyId| {
                     // What is not named is said nothing of: the most that it could.
                     let rule = told.get(id).cloned().unwrap_or_else(|| Known::default().unsure());
-                    known.insert(*id, Known { rule: Some(rule.clone()), asked, unheard: None });
+                    let (told, groups) = (Some(rule.clone()), groups.clone());
+                    known.insert(*id, Known { rule: told, asked, unheard: None, groups });
                     (*id, rule)
                 };
                 policies.iter().map(learn).collect()
@@ -208,16 +212,19 @@ impl Classes {
 
     /// What was told and is to be asked for again.
     fn old(&self) -> Vec<PolicyId> {
+        let groups = self.groups();
         let known = self.known.lock();
-        let is_old = |known: &Known| known.rule.is_some() && known.counts().is_none();
+        let is_old = |known: &Known| known.rule.is_some() && known.counts(&groups).is_none();
         known.iter().filter(|(_, known)| is_old(known)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether it is known that a policy does not say that the store is to be waited for.
-    fn is_less_than_store(&self, policy: PolicyId) -> bool {
-        let less =
-            |known: &Known| known.rule.as_ref().is_some_and(|rule| rule.class != Some(SyncClass::Object));
-        policy == PolicyId::NONE || self.known.lock().get(&policy).is_some_and(less)
+    /// Where what goes by a policy may be, as far as is known that the store need not be waited for.
+    fn less_than_store(&self, policy: PolicyId) -> Option<Within> {
+        if policy == PolicyId::NONE {
+            return Some(Within::Any);
+        }
+        let rule = self.known.lock().get(&policy).and_then(|known| known.rule.clone())?;
+        (rule.class != Some(SyncClass::Object)).then(|| self.within(rule.bounds.as_deref()))
     }
 
     /// Something of it was old: it is asked for when it is needed next.
@@ -283,8 +290,9 @@ impl Contents {
 impl Shared {
     /// Whether what goes by a policy is to be in batches of its own: it waits for the store, while the volume does not. A guess, until it is taken.
     pub(super) fn waits_aside(&self, policy: PolicyId) -> bool {
-        !self.classes.is_less_than_store(policy)
-            && self.options.members.as_ref().is_some_and(|members| members.writes_over(Within::Any).is_some())
+        let Some(members) = &self.options.members else { return false };
+        let over = |within| members.writes_over(within).is_some();
+        over(Within::Any) && !self.classes.less_than_store(policy).is_some_and(over)
     }
 
     /// Where bytes of what goes by a policy may be, besides the store, as far as is known: for who reads.

@@ -80,19 +80,22 @@ pub(super) struct Choice {
     chosen: Option<GroupId>,
     /// Since when another one was better than what is chosen each time.
     better: Option<Instant>,
+    /// When what was chosen was found not to answer, until another one is: what others answered before that says nothing, as it may be this machine's network that is away.
+    lost: Option<Instant>,
 }
 
 impl Choice {
     pub(super) fn new(now: Instant) -> Choice {
-        Choice { began: now, groups: Vec::new(), made: false, chosen: None, better: None }
+        Choice { began: now, groups: Vec::new(), made: false, chosen: None, better: None, lost: None }
     }
 
     /// The groups that the volume has from now on, in the order of its row, with their members: what is known of those that stay is kept. Where what was chosen is not among them, or was
     /// the only one and so never measured, the first choice is made again.
     pub(super) fn follow(&mut self, groups: &[(GroupId, Vec<Candidate>)], now: Instant) {
-        let stays = groups.iter().any(|(id, _)| Some(*id) == self.chosen);
+        // Of a group whose members are all others nothing is known.
+        let stays = groups.iter().any(|(id, members)| Some(*id) == self.chosen && self.knows(*id, members));
         if self.groups.len() < 2 || (self.chosen.is_some() && !stays) {
-            (self.made, self.began, self.better) = (false, now, None);
+            (self.made, self.began, self.better, self.lost) = (false, now, None, None);
         }
         let mut before: BTreeMap<GroupId, BTreeMap<MemberId, Measured>> = self.groups.drain(..).collect();
         for (id, members) in groups {
@@ -156,12 +159,19 @@ impl Choice {
             // A member that is on this machine, or the middle one, need not be the first that answers.
             let all = self.groups.iter().all(|(_, members)| members.values().all(|member| member.heard));
             if !all && now.saturating_duration_since(self.began) < FIRST_WITHIN {
-                self.chosen = Some(first);
+                let stays = |chosen: &GroupId| self.groups.iter().any(|(id, _)| id == chosen);
+                self.chosen = self.chosen.filter(stays).or(Some(first));
                 return self.chosen;
             }
             (self.made, self.chosen) = (true, None);
         }
-        let near = self.groups.iter().filter_map(|(id, members)| Some((distance(members, now)?, *id)));
+        if self.chosen.is_some_and(|chosen| self.round_trip(chosen, now).is_none()) {
+            (self.chosen, self.better, self.lost) = (None, None, Some(now));
+        }
+        let lost = self.lost;
+        let heard = |member: &Measured| member.answered.is_some_and(|at| lost.is_none_or(|lost| at >= lost));
+        let near = self.groups.iter().filter(|(_, members)| members.values().any(heard));
+        let near = near.filter_map(|(id, members)| Some((distance(members, now)?, *id)));
         // Of those that are as near the first one of the row.
         let nearest = near.clone().min_by_key(|(distance, _)| *distance);
         let present = near.clone().find(|(_, id)| Some(*id) == self.chosen);
@@ -175,7 +185,15 @@ impl Choice {
             (Some(_), _) => self.better = None,
             (None, nearest) => (self.chosen, self.better) = (nearest.map(|(_, id)| id), None),
         }
+        if self.chosen.is_some() {
+            self.lost = None;
+        }
         self.chosen
+    }
+
+    fn knows(&self, group: GroupId, members: &[Candidate]) -> bool {
+        let known = self.groups.iter().find(|(id, _)| *id == group);
+        known.is_some_and(|(_, known)| members.iter().any(|of| known.contains_key(&of.member)))
     }
 }
 
@@ -402,5 +420,34 @@ mod tests {
         site.choice.follow(&[(B, vec![candidate(3)])], site.now);
         site.choice.choose(site.now);
         assert_eq!((nearest(&site, &[B]), nearest(&site, &[A])), (Some(B), None));
+    }
+
+    /// A network of this machine that is away for a moment takes both.
+    #[test]
+    fn what_others_answered_before_the_chosen_one_was_lost_does_not_count() {
+        let mut site = Site::new();
+        assert_eq!(site.measure(100, 5_000), Some(A));
+        site.pass(3.0);
+        [1, 2].iter().for_each(|of| site.choice.failed(A, member(*of)));
+        assert_eq!(site.choice.choose(site.now), None, "the other one answered before that");
+        site.pass(0.5);
+        site.choice.answered(A, member(1), Duration::from_micros(100), site.now);
+        assert_eq!(site.choice.choose(site.now), Some(A));
+        site.pass(3.0);
+        [1, 2].iter().for_each(|of| site.choice.failed(A, member(*of)));
+        assert_eq!(site.choice.choose(site.now), None);
+        site.choice.answered(B, member(3), Duration::from_micros(5_000), site.now);
+        assert_eq!(site.choice.choose(site.now), Some(B));
+    }
+
+    #[test]
+    fn a_group_whose_members_are_all_others_is_not_left_for_that() {
+        let mut site = Site::new();
+        assert_eq!(site.measure(5_000, 100), Some(B));
+        let others = [(A, vec![candidate(1), candidate(2)]), (B, vec![candidate(7)])];
+        site.choice.follow(&others, site.now);
+        assert_eq!(site.choice.choose(site.now), Some(B), "it is not measured yet");
+        site.choice.answered(B, member(7), Duration::from_micros(100), site.now);
+        assert_eq!(site.choice.choose(site.now), Some(B));
     }
 }

@@ -178,7 +178,9 @@ impl VolumeGroup {
         let thread = match goes_on {
             true => {
                 let thread = std::thread::Builder::new().name("forebay-group".to_owned());
-                Some(thread.spawn(move || follow(&following))?)
+                let begun = thread.spawn(move || follow(&following));
+                // Nobody is measured any more.
+                Some(begun.inspect_err(|_| shared.go_by(Vec::new()))?)
             }
             // Servers that know nothing of groups will not tomorrow.
             false => None,

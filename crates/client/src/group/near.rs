@@ -33,8 +33,11 @@ use super::{
 const ANSWER_MS: u32 = 1_000;
 const GREET_MS: u32 = 5_000;
 const REPLY_MAX: u32 = 4096;
-/// How soon a member is measured again that failed somebody.
+/// How soon a member is measured again that failed somebody, and how soon one that did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
+const FAILED_EVERY: Duration = Duration::from_secs(2);
+/// How often a member is measured the first time: all others are as well, and wait for each other.
+const FIRST: u32 = 3;
 
 /// What is measured, and what follows from it.
 pub(super) struct Near {
@@ -79,6 +82,11 @@ impl Near {
         self.choice.lock().round_trip(group, Instant::now())
     }
 
+    /// Has all members measured at once.
+    fn measure_all_soon(&self) {
+        self.probes.lock().tasks.values().for_each(|probe| probe.soon.notify_one());
+    }
+
     /// Has a member measured at once, if it is measured at all.
     pub(super) fn measure_soon(&self, group: GroupId, member: MemberId) {
         if let Some(probe) = self.probes.lock().tasks.get(&(group, member)) {
@@ -117,6 +125,10 @@ impl Shared {
                     tracing::warn!("of its groups none answers: it is read from the store and written to it")
                 }
             }
+        }
+        if was.is_some() && chosen != was {
+            // Who answered a while ago may be as far away by now as what is left.
+            self.near.measure_all_soon();
         }
         *self.groups.write() = Arc::new(Groups::new(all, chosen));
     }
@@ -203,20 +215,29 @@ async fn measure(
     id: (GroupId, MemberId),
     soon: Arc<Notify>,
 ) {
-    // Members are measured one after the other: of many at the same time, some would wait for others.
+    // From the second time on members are measured one after the other: of many at the same time, some would wait for others.
     let mut pause = MEASURED_EVERY.mul_f64(f64::from(id.1.0[0]) / 256.0);
     let mut greeted = false;
+    let mut times = FIRST;
     loop {
-        let took = round_trip(&client, &reader, id.0, &mut greeted).await;
+        let mut took = round_trip(&client, &reader, id.0, &mut greeted).await;
+        while times > 1 && took.is_ok() {
+            times -= 1;
+            let again = ask(&client).await;
+            took = again.and_then(|again| took.map(|took| took.min(again)));
+        }
+        times = 1;
         if let Err(why) = &took {
             tracing::debug!(member = %id.1, "a member is not near: {why}");
         }
         let Some(shared) = shared.upgrade() else { return };
+        let answers = took.is_ok();
         shared.measured(id, took.ok());
         drop(shared);
         sleep(AGAIN).await;
         // Whoever it fails says so.
-        let _asked = timeout(pause, soon.notified()).await;
+        let pause_now = if answers { pause } else { pause.min(FAILED_EVERY) };
+        let _asked = timeout(pause_now, soon.notified()).await;
         pause = MEASURED_EVERY.saturating_sub(AGAIN);
     }
 }

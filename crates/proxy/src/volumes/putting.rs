@@ -36,7 +36,8 @@ enum Put {
 
 impl Desk {
     /// What makes the next object, in the order of directory and number. Of a directory that has enough of it, nothing but that; else all, once something has
-    /// waited so long, or at once where the member is drained. What may not be on all disks is never with others: who reads those would have some of it, too.
+    /// waited so long, or at once where the member is drained. What may not be on all disks is alone, a segment for an object: who
+    /// reads what goes by another policy would have some of it, too, and which policy a segment's bytes go by is not known here.
     fn take(&mut self, now: Instant, pace: &Pace, draining: bool) -> Option<Vec<Due>> {
         if self.rest_until.is_some_and(|until| now < until) {
             return None;
@@ -63,7 +64,8 @@ impl Desk {
                 continue;
             }
             bytes += due.len;
-            if !taken.is_empty() && (bytes > pace.object_bytes || taken.len() == SEGMENTS_MAX) {
+            let full = bytes > pace.object_bytes || taken.len() == SEGMENTS_MAX;
+            if !taken.is_empty() && (full || confined) {
                 break;
             }
             taken.push(*due);
@@ -275,7 +277,8 @@ mod tests {
         let mut desk = desk(&[(1, 5, MIB), (confined(1), 6, MIB), (2, 7, MIB), (confined(2), 8, MIB)]);
         // The oldest of it says whose turn it is.
         desk.due.get_mut(&(Ino(confined(2)), SegmentId(8))).unwrap().since -= pace.put_after * 2;
-        assert_eq!(numbers(desk.take(now, &pace, false)), [6, 8]);
+        assert_eq!(numbers(desk.take(now, &pace, false)), [6], "each by itself");
+        assert_eq!(numbers(desk.take(now, &pace, false)), [8]);
         assert_eq!(numbers(desk.take(now, &pace, false)), [] as [u64; 0], "the others wait");
         assert_eq!(numbers(desk.take(now + pace.put_after * 2, &pace, false)), [5, 7]);
     }

@@ -69,7 +69,14 @@ impl Service {
             Some(_) => Rights::ALL,
             None => rights(vouch, token.as_ref(), self.cluster.insecure)?,
         };
-        let (name, row) = volume.ok_or_else(|| Refusal::NoVolume(vouch.volume.to_string()))?;
+        let (name, mut row) = volume.ok_or_else(|| Refusal::NoVolume(vouch.volume.to_string()))?;
+        if by.is_some_and(|by| !self.is_read_through(&row, by)) {
+            // It may have been given the group a moment ago, by way of another server.
+            let view =
+                self.cluster.registry.refresh().map_err(|error: RegistryError| Refused::from(error))?;
+            self.cluster.groups.refresh(&self.cluster)?;
+            row = view.volume(vouch.volume).map_or(row, |(_, now)| now.clone());
+        }
         ready(&name, &row)?;
         if let Some(hosted) = self.cluster.hosted(vouch.volume) {
             hosted.tell_owner(&self.cluster);
@@ -79,6 +86,11 @@ impl Service {
         let group = ids().find(|id| Some(*id) == by).or_else(|| Some(known.groups.get(&row.group)?.row.id));
         let whole = !token.is_some_and(|token| shows_a_part(&token));
         Ok(Vouched { volume: volume_info(&name, &row), rights, for_ms: FOR_MS, group, whole })
+    }
+
+    fn is_read_through(&self, row: &VolumeRow, group: GroupId) -> bool {
+        let known = self.cluster.groups.known();
+        row.groups().any(|name| known.groups.get(name).is_some_and(|found| found.row.id == group))
     }
 
     /// Refuses a member whom its group does not know by this incarnation. One that was counted out, and for which nobody acts, still speaks for what it has:
