@@ -6,18 +6,26 @@
 VOLUME_NAME=shared
 declare -A META_PID META_PORT
 
-# Not one that the kernel gives to connections (from 32768 on): one of those is taken before a server that was killed is back on it.
+# Not one that the kernel gives to connections (from 32768 on): one of those is taken before a server that was killed is back on it. Nor one that was given before: who
+# got it may not listen yet.
 free_port() {
-  python3 - "${FOREBAY_PORTS:-16000-23999}" <<'PYTHON'
-import random, socket, sys
+  python3 - "${FOREBAY_PORTS:-16000-23999}" "$SCRATCH/ports" <<'PYTHON'
+import fcntl, random, socket, sys
 first, last = map(int, sys.argv[1].split("-"))
+given = open(sys.argv[2], "a+")
+fcntl.flock(given, fcntl.LOCK_EX)
+given.seek(0)
+taken = set(map(int, given))
 while True:
     with socket.socket() as tried:
         port = random.randint(first, last)
+        if port in taken:
+            continue
         try:
             tried.bind(("127.0.0.1", port))
         except OSError:
             continue
+        print(port, file=given)
         print(port)
         break
 PYTHON
