@@ -141,10 +141,10 @@ impl Shared {
     /// Members or the store have it, whichever take it first: while members of a set have failed, the store is asked, and where that does not answer, members are again.
     fn store_and_commit(&self, session: u64, batch: &Batch) -> Result<(), Failed> {
         let Batch { class, policy, taken, .. } = batch;
-        let (mut within, mut copies) = (batch.within, class.copies());
+        let mut within = batch.within;
+        let mut bound = class.copies().map(|copies| Bound { copies, within, policy: *policy });
         let until = Instant::now() + IN_TURN_FOR;
         loop {
-            let bound = copies.map(|copies| Bound { copies, within, policy: *policy });
             match bound.map(|bound| self.over_members(session, bound, taken)) {
                 Some(Ok(true)) => return Ok(()),
                 // Somebody has said meanwhile that more is to be promised. The store is enough for everything.
@@ -154,14 +154,12 @@ impl Shared {
                     // Members were given them by what was known here.
                     let mut said = taken.iter().map(|taken| self.within(taken.policy));
                     within = said.find(|within| *within != Within::Any).unwrap_or(within);
-                    copies = None;
+                    bound = None;
                 }
                 Some(Err(failed)) => return Err(failed),
                 Some(Ok(false)) | None => {}
             }
-            let in_turn = bound
-                .filter(|_| copies.is_some())
-                .is_some_and(|bound| Lanes::may_have_set(&self.options.members, bound));
+            let in_turn = bound.is_some_and(|bound| Lanes::may_have_set(&self.options.members, bound));
             let tries = if in_turn { Tries::Few } else { Tries::All };
             match self.put_objects(session, (within, tries), taken) {
                 Ok((files, stored)) => return self.commit(session, taken, (files, &stored), Used::default()),

@@ -45,7 +45,7 @@ struct Known {
     asked: Option<Instant>,
     unheard: Option<Instant>,
     /// Which groups were known when it was asked for: of another one nothing was said.
-    groups: Vec<GroupId>,
+    groups: Arc<[GroupId]>,
 }
 
 impl Known {
@@ -59,7 +59,7 @@ impl Known {
     fn counts(&self, groups: &[GroupId]) -> Option<Rule> {
         let counts = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < KNOWN_FOR);
         match &self.rule {
-            Some(rule) if counts(self.asked) && self.groups == groups => Some(rule.clone()),
+            Some(rule) if counts(self.asked) && *self.groups == *groups => Some(rule.clone()),
             _ => counts(self.unheard).then(|| self.unsure()),
         }
     }
@@ -139,13 +139,13 @@ impl Classes {
             0 | 1 => Operation::Classes(policies.to_vec()),
             _ => Operation::GroupRules(policies.to_vec()),
         };
-        match asks.ask(question, None).map(|response| rules(response.answer, policies, groups.clone())) {
+        match asks.ask(question, None).map(|response| rules(response.answer, policies, &groups)) {
             Ok(Ok(told)) => {
                 let mut known = self.known.lock();
                 let learn = |id: &PolicyId| {
                     // What is not named is said nothing of: the most that it could.
                     let rule = told.get(id).cloned().unwrap_or_else(|| Known::default().unsure());
-                    let (told, groups) = (Some(rule.clone()), groups.clone());
+                    let (told, groups) = (Some(rule.clone()), Arc::clone(&groups));
                     known.insert(*id, Known { rule: told, asked, unheard: None, groups });
                     (*id, rule)
                 };
@@ -168,7 +168,7 @@ impl Classes {
     }
 
     /// The groups that are known.
-    fn groups(&self) -> Vec<GroupId> {
+    fn groups(&self) -> Arc<[GroupId]> {
         self.members.as_ref().map(|members| members.groups()).unwrap_or_default()
     }
 
@@ -238,10 +238,10 @@ impl Classes {
 fn rules(
     answer: Answer,
     policies: &[PolicyId],
-    groups: Vec<GroupId>,
+    groups: &[GroupId],
 ) -> Result<FxHashMap<PolicyId, Rule>, Answer> {
-    let any = Arc::new(Bounds { here: true, groups: groups.clone() });
-    let members = Arc::new(Bounds { here: false, groups });
+    let bounds = |here| Arc::new(Bounds { here, groups: groups.to_vec() });
+    let (any, members) = (bounds(true), bounds(false));
     match answer {
         Answer::Classes(told) => {
             // Those that are not named are of the volume's class.
@@ -506,7 +506,7 @@ mod tests {
     /// What was said of all groups alike is said of those that were known: who knows of one more by now asks again.
     #[test]
     fn what_was_said_of_all_groups_holds_for_those_that_were_known() {
-        let said = |answer| rules(answer, &[POLICY], vec![GROUP]).unwrap().remove(&POLICY).unwrap();
+        let said = |answer| rules(answer, &[POLICY], &[GROUP]).unwrap().remove(&POLICY).unwrap();
         let of_groups = |here| Some(Arc::new(Bounds { here, groups: vec![GROUP] }));
         let classes = Answer::Classes(vec![(POLICY, SyncClass::Replica(2))]);
         assert_eq!(said(classes), Rule { class: Some(SyncClass::Replica(2)), bounds: of_groups(true) });
@@ -519,6 +519,6 @@ mod tests {
             let rule = PolicyRule { policy: POLICY, class: None, disks };
             assert_eq!(said(Answer::Rules(vec![rule])), Rule { class: None, bounds });
         }
-        assert!(rules(Answer::Done, &[POLICY], Vec::new()).is_err());
+        assert!(rules(Answer::Done, &[POLICY], &[]).is_err());
     }
 }

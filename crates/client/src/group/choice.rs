@@ -109,6 +109,11 @@ impl Choice {
         }
     }
 
+    /// Whether the first choice is still to be made.
+    pub(super) fn is_due(&self) -> bool {
+        !self.made && self.groups.len() > 1
+    }
+
     /// A member answered an empty request after this time.
     pub(super) fn answered(&mut self, group: GroupId, member: MemberId, took: Duration, now: Instant) {
         let Some(measured) = self.measured(group, member) else { return };

@@ -27,6 +27,7 @@ pub(super) struct Known {
 pub(super) struct Groups {
     /// In the order in which the volume has them.
     all: Vec<Arc<Known>>,
+    ids: Arc<[GroupId]>,
     chosen: Option<GroupId>,
 }
 
@@ -36,11 +37,17 @@ impl Groups {
         if let Some(known) = all.iter().find(|known| Some(known.id) == chosen) {
             known.links.values().for_each(|link| link.begin());
         }
-        Groups { all, chosen }
+        let ids = all.iter().map(|known| known.id).collect();
+        Groups { all, ids, chosen }
     }
 
     pub(super) fn all(&self) -> &[Arc<Known>] {
         &self.all
+    }
+
+    /// Their ids, in the same order.
+    pub(super) fn ids(&self) -> &Arc<[GroupId]> {
+        &self.ids
     }
 
     /// The one through which new reads go and over which new segments are written; `None` where there is none, or none answers.

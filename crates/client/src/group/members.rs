@@ -85,8 +85,8 @@ fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answe
 }
 
 impl Members for VolumeGroup {
-    fn groups(&self) -> Vec<GroupId> {
-        self.shared.groups().all().iter().map(|known| known.id).collect()
+    fn groups(&self) -> Arc<[GroupId]> {
+        Arc::clone(self.shared.groups().ids())
     }
 
     fn within(&self, bounds: &Bounds) -> Within {

@@ -99,12 +99,13 @@ impl Shared {
     /// These are the groups from now on, in the volume's order.
     pub(super) fn go_by(self: &Arc<Self>, all: Vec<Arc<Known>>) {
         let groups: Vec<_> = all.iter().map(|known| (known.id, candidates(known))).collect();
-        {
+        let due = {
             let mut choice = self.near.choice.lock();
             choice.follow(&groups, Instant::now());
             self.choose(&mut choice, Some(all));
-        }
-        self.measure_all(&self.groups());
+            choice.is_due()
+        };
+        self.measure_all(&self.groups(), due);
     }
 
     /// Goes by the group that is to be gone by as things are now.
@@ -143,8 +144,8 @@ impl Shared {
         self.choose(&mut choice, None);
     }
 
-    /// Begins to measure who is new, and ends it for who is gone.
-    fn measure_all(self: &Arc<Self>, groups: &Groups) {
+    /// Begins to measure who is new, and ends it for who is gone. `due`: the first choice is made after a while, whoever has answered by then.
+    fn measure_all(self: &Arc<Self>, groups: &Groups, due: bool) {
         let mut probes = self.near.probes.lock();
         let Probes { runtime, tasks } = &mut *probes;
         if groups.all().len() < 2 {
@@ -168,6 +169,9 @@ impl Shared {
             }
         }
         *tasks = stay;
+        if !due {
+            return;
+        }
         let shared = Arc::downgrade(self);
         runtime.spawn(async move {
             sleep(FIRST_WITHIN).await;

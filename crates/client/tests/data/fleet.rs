@@ -242,8 +242,8 @@ impl HasCopies for Fleet {
 pub const FLEET: GroupId = GroupId([9; 16]);
 
 impl Members for Fleet {
-    fn groups(&self) -> Vec<GroupId> {
-        vec![FLEET]
+    fn groups(&self) -> Arc<[GroupId]> {
+        Arc::new([FLEET])
     }
 
     fn within(&self, bounds: &Bounds) -> Within {

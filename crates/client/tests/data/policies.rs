@@ -285,15 +285,8 @@ impl Run {
     }
 
     fn write(&mut self, file: usize) {
-        let (far, long) = (self.random.below(2) as usize, self.random.below(2) as usize);
-        let at = self.random.below([800, 50_000][far]);
-        let len = 1 + self.random.below([300, 60_000][long]) as usize;
-        let data = bytes(self.random.next(), len);
-        self.trace.push(format!("write {file} {at}+{len}"));
-        self.client.write(self.inos[file], at, &data);
-        let (at, model) = (at as usize, &mut self.models[file]);
-        model.resize(model.len().max(at + len), 0);
-        model[at..at + len].copy_from_slice(&data);
+        let said = self.client.write_random(&mut self.random, self.inos[file], &mut self.models[file]);
+        self.trace.push(format!("write {file} {said}"));
     }
 
     /// A member stops answering, or answers again.

@@ -163,6 +163,19 @@ impl Client {
         self.try_write(ino, offset, data, Room::Wait).unwrap();
     }
 
+    /// Writes bytes somewhere, of a few lengths, and into the model of the file. Returns where, in words.
+    pub fn write_random(&self, random: &mut Random, ino: Ino, model: &mut Vec<u8>) -> String {
+        let (far, long) = (random.below(2) as usize, random.below(2) as usize);
+        let at = random.below([800, 50_000][far]);
+        let len = 1 + random.below([300, 60_000][long]) as usize;
+        let data = bytes(random.next(), len);
+        self.write(ino, at, &data);
+        let start = at as usize;
+        model.resize(model.len().max(start + len), 0);
+        model[start..start + len].copy_from_slice(&data);
+        format!("{at}+{len}")
+    }
+
     pub fn set_attr(&self, ino: Ino, set: &SetAttr) {
         self.contents.before_set_attr(ino, set).unwrap();
         let answer = self.owner.ask(Operation::SetAttr(ino, set.clone()), None).unwrap().answer;

@@ -100,6 +100,7 @@ impl VolumeState {
         }
     }
 }
+
 /// In the place of copies in a row that has them always: class `object`.
 const CLASS_OBJECT: u8 = 255;
 

@@ -7,7 +7,7 @@
 mod packing;
 mod pool;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use forebay_group::{Append, Candidate, GroupId, MemberId};
@@ -56,7 +56,7 @@ pub struct MemberFailed {
 /// How the members of a volume's group are reached. Many threads call at once.
 pub trait Members: Send + Sync + fmt::Debug {
     /// All groups of the volume that are known, in its order.
-    fn groups(&self) -> Vec<GroupId>;
+    fn groups(&self) -> Arc<[GroupId]>;
 
     /// Where bytes may be now that may be there: on any disk only where no group of the volume is left out; else over the group that is gone by or, where they may not be there, the nearest
     /// in which they may be and that answers.
