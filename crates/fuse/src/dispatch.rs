@@ -20,6 +20,7 @@ use crate::protocol::{
 use crate::reply::{DirBuffer, DirPlusBuffer, Reply};
 use crate::request::Request;
 use crate::session::Observer;
+use crate::signalled::{self, Look};
 use crate::types::*;
 
 /// What became of a request.
@@ -93,11 +94,42 @@ impl<F: Filesystem + ?Sized> Dispatcher<F> {
             Ok(Err(error)) => Outcome::Answer { error: Some(error), bytes: 0 },
             Err(panic) => after_panic(op, header, panic.as_ref()),
         };
+        if op == Opcode::Setlkw && outcome == Outcome::Deferred && !port.tells_early_signals() {
+            self.look_for_a_signal(&request);
+        }
         if let Outcome::Answer { error, .. } = outcome {
             reply.finish(header.unique, error);
         }
         outcome
     }
+
+    /// Has a caller that waits for a lock hear of a signal that came before its request, of which the kernel does not tell.
+    fn look_for_a_signal(&self, request: &Request) {
+        let Request { unique, pid, .. } = *request;
+        let (fs, pending) = (Arc::clone(&self.fs), Arc::clone(&self.pending));
+        if !pending.owes(unique) {
+            return;
+        }
+        match signalled::look(pid) {
+            Look::Waits => {}
+            Look::Signalled => interrupt(&*fs, &pending, unique),
+            Look::Unclear => drop(std::thread::spawn(move || {
+                while pending.owes(unique) {
+                    match signalled::look(pid) {
+                        Look::Waits => return,
+                        Look::Signalled => return interrupt(&*fs, &pending, unique),
+                        Look::Unclear => std::thread::sleep(signalled::AGAIN),
+                    }
+                }
+            })),
+        }
+    }
+}
+
+/// The caller of request `unique` got a signal.
+fn interrupt<F: Filesystem + ?Sized>(fs: &F, pending: &Pending, unique: u64) {
+    pending.interrupt(unique);
+    fs.interrupt(unique);
 }
 
 impl<F: ?Sized> Dispatcher<F> {
@@ -318,8 +350,7 @@ impl<F: Filesystem + ?Sized> Call<'_, F> {
                 Ok(Done::Deferred)
             }
             Operation::Interrupt { unique } => {
-                self.server.pending.interrupt(unique);
-                fs.interrupt(unique);
+                interrupt(fs, &self.server.pending, unique);
                 Ok(Done::Silent)
             }
             Operation::Bmap { block, blocksize } => value(reply, fs.bmap(req, ino, blocksize, block)?),

@@ -30,6 +30,7 @@ mod reply;
 mod request;
 mod ring;
 mod session;
+mod signalled;
 
 pub mod flags;
 pub mod null;

@@ -24,6 +24,11 @@ pub(crate) trait ReplyPort: Send + Sync {
     /// No answer comes: whoever goes on with the session serves the request again. Gives the descriptor that it was read from, if it was read from
     /// one; a ring's queue keeps it otherwise.
     fn take_back(&self, unique: u64) -> Option<i32>;
+
+    /// Whether the kernel tells of a signal that the caller of a request that came by this got before (see [`crate::signalled`]).
+    fn tells_early_signals(&self) -> bool {
+        true
+    }
 }
 
 /// Interrupts whose request is not known (yet) are kept, the newest so many: request and interrupt are read by
@@ -118,6 +123,11 @@ impl Pending {
             Some(Left { descriptor, request: owed.request })
         };
         waiting.into_iter().filter_map(left).collect()
+    }
+
+    /// Whether an answer is still owed.
+    pub(crate) fn owes(&self, unique: u64) -> bool {
+        self.table.lock().waiting.contains_key(&unique)
     }
 
     /// Whether its answer was still owed.

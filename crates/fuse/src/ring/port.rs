@@ -97,4 +97,8 @@ impl ReplyPort for SlotPort {
         }
         None
     }
+
+    fn tells_early_signals(&self) -> bool {
+        false
+    }
 }
