@@ -150,9 +150,15 @@ Examples:
     /// Show one volume
     Show(VolumeShowArgs),
     /// Change a volume; mounts hear of it when they next connect, of its group and durability within seconds
-    #[command(after_help = "Examples:
+    #[command(
+        after_help = "A group is taken away from what is written to the store alone (--durability object), and once its members have put all that the store does not have: \
+the command waits for that.
+
+Examples:
   forebay volume set scratch --group near --meta meta1.example.org
-  forebay volume set scratch --group hall1,hall2 --meta meta1.example.org")]
+  forebay volume set scratch --group hall1,hall2 --meta meta1.example.org
+  forebay volume set scratch --durability object --group hall1 --meta meta1.example.org"
+    )]
     Set(VolumeSetArgs),
     /// Move a volume's metadata to another engine while it is in use
     #[command(

@@ -2,6 +2,7 @@
 
 mod drain;
 mod keeping;
+pub(super) mod leaving;
 mod losses;
 
 use std::process::ExitCode;

@@ -194,6 +194,11 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
     // The group first: it may be one that there is not.
     if let Some(group) = &args.group {
         let names = group.0.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+        let (mut gone, class) = groups_of(&args.servers, &args.name)?;
+        gone.retain(|before| !names.contains(before));
+        if class == WriteClass::Object && !gone.is_empty() {
+            group::leaving::wait(&args.servers, &args.name, &gone)?;
+        }
         group::ask(&args.servers, &assign(&args.name, names))?;
     }
     if let Some(class) = args.durability.filter(|class| *class != WriteClass::Object) {

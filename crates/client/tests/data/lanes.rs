@@ -129,6 +129,48 @@ fn a_stream_lies_in_many_segments() {
 }
 
 #[test]
+fn a_stream_is_appended_to_several_segments_at_a_time_while_that_is_quick() {
+    let world = World::new();
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let (one, two) = (world.make(), world.make());
+    // Another append begins while the second one is under way.
+    fleet.accompany(2);
+    let first = write(&client, one, 1, 24 << 20);
+    client.settle(one);
+    assert!((2..=4).contains(&fleet.most_under_way()), "{}", fleet.most_under_way());
+    assert!(over(&world, &fleet).read_all(one) == first);
+    // Who takes that long has enough to do.
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    fleet.set_takes(Duration::from_millis(150));
+    let second = write(&client, two, 2, 5 << 20);
+    client.settle(two);
+    assert_eq!(fleet.most_under_way(), 1);
+    assert!(world.objects().is_empty() && over(&world, &fleet).read_all(two) == second);
+}
+
+#[test]
+fn a_directory_that_fills_segments_by_large_appends_has_them_apart() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let apart = || world.owner.lanes.lock().values().filter(|row| row.apart).count();
+    let synced = |times: u64, len: usize| {
+        for seed in 0..times {
+            let ino = world.make();
+            write(&client, ino, seed, len);
+            client.settle(ino);
+        }
+        world.owner.lanes.lock().len()
+    };
+    assert_eq!((synced(60, 60 << 10), apart()), (2, 0), "small files keep each other company");
+    assert_eq!((synced(5, 1 << 20), apart()), (3, 0), "none was filled by large ones alone");
+    synced(12, 1 << 20);
+    assert!(apart() > 0);
+}
+
+#[test]
 fn no_batch_goes_beyond_the_end_of_a_segment() {
     let world = World::of_blocks(Compression::None, 4 << 20);
     let fleet = Fleet::of(2);

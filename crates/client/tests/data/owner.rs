@@ -105,6 +105,8 @@ pub struct LaneRow {
     pub group: GroupId,
     /// Its bytes may not be on all disks.
     pub confined: bool,
+    /// It was to lie apart from others.
+    pub apart: bool,
 }
 
 impl Owner {
@@ -320,6 +322,7 @@ impl Owner {
                     set: set.clone(),
                     group: open.group,
                     confined: is_confined(open.directory),
+                    apart: open.apart,
                     ..LaneRow::default()
                 },
             );

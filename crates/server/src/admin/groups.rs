@@ -277,7 +277,7 @@ fn stays_written_over(volume: &str, row: &VolumeRow, groups: &[String]) -> Resul
     }
     let names = row.groups().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(" and ");
     Err(invalid(format!(
-        "the volume '{volume}' is written over {names}: others may be added behind; `forebay volume set {volume} --durability object` ends that, and once `forebay group show` tells of nothing dirty any may be taken away"
+        "the volume '{volume}' is written over {names}: others may be added behind; `forebay volume set {volume} --durability object --group NAME` ends that, and waits until nothing is left at the members of those that go"
     )))
 }
 

@@ -9,6 +9,7 @@ use forebay_group::{Closed, MemberId, Replication};
 use forebay_protocol::{Answer, OpenSegments, OpenedSegment, Operation, Placing, SealedSegment, Settle};
 use forebay_types::{Ino, PolicyId, SegmentId, SyncClass, limits::LANE_SEGMENT_MAX};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 
 use super::{Bound, Members, WriteGroup};
 use crate::{Asks, ClientError, data::SharedMembers};
@@ -21,6 +22,8 @@ const AVOIDED_FOR: Duration = Duration::from_secs(10);
 pub(super) const APPEND_MAX: u64 = (1 << 20) + (64 << 10);
 /// From here on a segment takes no more.
 pub(super) const FULL: u64 = LANE_SEGMENT_MAX - APPEND_MAX;
+/// Bytes of a large append.
+const LARGE: u64 = 256 << 10;
 /// Segments that are told to the owner at a time.
 const TOLD: usize = 1024;
 
@@ -30,12 +33,14 @@ pub(super) struct Filling {
     pub(super) replication: Replication,
     place: Lying,
     since: Instant,
+    /// Appends that all of its set have.
+    appends: u32,
     /// A member is being drained.
     ends: bool,
 }
 
 /// For what a segment was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Lying {
     /// The directory, as it is named to the owner ([`forebay_protocol::confined_in`]).
     pub(super) directory: Ino,
@@ -56,15 +61,25 @@ struct Pool {
     closed: Vec<SealedSegment>,
     settled: Vec<SegmentId>,
     avoided: BTreeMap<MemberId, Instant>,
+    /// Where large appends have filled a segment while it was open, and when the last one was.
+    filled: FxHashMap<Lying, Instant>,
 }
 
 /// What a batch has appended to.
 #[derive(Debug, Default)]
 pub(in crate::data) struct Used {
-    pub(super) open: Option<Filling>,
+    pub(super) open: Vec<Filling>,
     pub(super) full: Vec<Filling>,
     /// Those that it gave up in the middle.
     pub(super) abandoned: Vec<SegmentId>,
+}
+
+impl Used {
+    pub(super) fn add(&mut self, other: Used) {
+        self.open.extend(other.open);
+        self.full.extend(other.full);
+        self.abandoned.extend(other.abandoned);
+    }
 }
 
 /// The segments of this client.
@@ -85,11 +100,17 @@ impl Pool {
             *self = Pool { session, ..Pool::default() };
         }
         self.avoided.retain(|_, since| since.elapsed() < AVOIDED_FOR);
+        self.filled.retain(|_, last| last.elapsed() < OPEN_FOR);
         Some(self)
     }
 
     fn avoids(&self, set: &[MemberId]) -> bool {
         set.iter().any(|member| self.avoided.contains_key(member))
+    }
+
+    /// Whether segments of a place are filled so fast that they need no company. They lie apart then, so that one directory does not keep two members busy and the rest idle.
+    fn is_filled(&self, place: Lying) -> bool {
+        self.filled.contains_key(&place)
     }
 
     /// Ends a segment: the owner is to be told.
@@ -173,13 +194,14 @@ impl Lanes {
         if let Some(filling) = self.known(session, group, place) {
             return Ok(Some(filling));
         }
+        let apart = place.stream || self.pool.lock().of(session).is_some_and(|pool| pool.is_filled(place));
         let WriteGroup { group, copies, members, near } = group.clone();
         let known: Vec<MemberId> = members.iter().map(|member| member.id).collect();
         let placing = Placing::Best { members, copies, near: near.first().copied() };
         let open = OpenSegments {
             lane: forebay_group::Lane::Data,
             directory: place.directory,
-            apart: place.stream,
+            apart,
             count,
             group,
             placing,
@@ -237,6 +259,8 @@ impl Lanes {
             let Some(pool) = pool.of(session) else { return };
             pool.settled.extend(abandoned);
             pool.settled.extend(full.iter().map(|one| one.replication.segment()));
+            let fast = full.iter().filter(|one| one.is_filled_fast());
+            pool.filled.extend(fast.map(|one| (one.place, Instant::now())));
             pool.resting.extend(open);
             full.into_iter().map(|filling| pool.close(filling)).collect()
         };
@@ -297,12 +321,28 @@ fn seal(members: &SharedMembers, ends: &[(Vec<MemberId>, SealedSegment)]) {
 }
 
 fn filling(place: Lying, OpenedSegment { segment, epoch, set }: OpenedSegment) -> Filling {
-    Filling { replication: Replication::new(segment, epoch, set), place, since: Instant::now(), ends: false }
+    Filling {
+        replication: Replication::new(segment, epoch, set),
+        place,
+        since: Instant::now(),
+        appends: 0,
+        ends: false,
+    }
 }
 
 impl Filling {
     pub(super) fn is_full(&self) -> bool {
         self.ends || self.replication.end() >= FULL
+    }
+
+    /// All of its set have one append more.
+    pub(super) fn has_appended(&mut self) {
+        self.appends += 1;
+    }
+
+    /// By appends so large that bytes are what takes time, and not the number of syncs.
+    fn is_filled_fast(&self) -> bool {
+        self.replication.end() >= FULL.max(u64::from(self.appends) * LARGE) && self.since.elapsed() < OPEN_FOR
     }
 
     /// It takes no more after this.
