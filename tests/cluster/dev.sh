@@ -39,7 +39,7 @@ timeout 60 sh -c "echo again >'$POINT/after' && sync '$POINT/after'" || fail "no
 stop
 [ -z "$(ls "$TMPDIR")" ] || { ls -R "$TMPDIR" >&2; fail "something is left"; }
 
-play "$SCRATCH/kept" --mounts 3 --servers 1 --proxies 2
+play "$SCRATCH/kept" --mounts 3 --servers 1 --proxies 3
 echo kept >"$SCRATCH/kept/mount-3/file"
 [ "$(cat "$SCRATCH/kept/mount-1/file")" = kept ]
 line 'forebay group show' >"$SCRATCH/line"

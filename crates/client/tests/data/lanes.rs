@@ -1,6 +1,9 @@
 //! Writing over the logs of a group's members. The owner asserts that every member of a set has what a commit names, and that nothing is named once it was settled.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use forebay_client::{ClientError, ContentsOptions, Members};
 use forebay_object::Operation;
@@ -148,6 +151,22 @@ fn a_stream_is_appended_to_several_segments_at_a_time_while_that_is_quick() {
     client.settle(two);
     assert_eq!(fleet.most_under_way(), 1);
     assert!(world.objects().is_empty() && over(&world, &fleet).read_all(two) == second);
+}
+
+#[test]
+fn a_writer_gives_members_the_time_that_they_ask_for() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(2);
+    let client = over(&world, &fleet);
+    fleet.set_pace(2, Duration::from_millis(20));
+    let ino = world.make();
+    let data = write(&client, ino, 1, 6 << 20);
+    let began = Instant::now();
+    client.settle(ino);
+    // 12 appends of half a MiB each, and nobody helps.
+    assert!(began.elapsed() >= 12 * Duration::from_millis(20));
+    assert_eq!(fleet.most_under_way(), 1);
+    assert!(over(&world, &fleet).read_all(ino) == data);
 }
 
 #[test]

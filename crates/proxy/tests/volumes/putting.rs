@@ -49,6 +49,29 @@ fn what_two_members_have_is_stored_once_and_given_up() {
 }
 
 #[test]
+fn small_segments_of_a_directory_go_out_together_whoever_wrote_them() {
+    let world = World::new();
+    let (mut a, mut b) = (world.member(1), world.member(2));
+    world.view(1, &[a.id, b.id]);
+    let written = [(1, "a"), (2, "b"), (3, "c")].map(|(session, name)| {
+        let writer = world.writer(session);
+        let written = writer.writes(name, &[&a, &b], 5000 + session as usize);
+        (writer, written)
+    });
+    a.starts();
+    b.starts();
+    until("both are clean", || a.is_empty() && b.is_empty());
+    assert_eq!((world.objects().len(), a.counted().puts, b.counted().puts), (1, 1, 0));
+    let mut put: Vec<_> =
+        world.footer(&world.objects()[0]).segments.iter().map(|segment| segment.id).collect();
+    put.sort_unstable();
+    assert_eq!(put, written.each_ref().map(|(_, (segment, ..))| *segment));
+    for (writer, (_, whole, ino)) in &written {
+        writer.is_stored(&world, *ino, whole);
+    }
+}
+
+#[test]
 fn what_is_open_waits_for_its_writer() {
     let world = World::new();
     let (mut a, mut b) = (world.member(1), world.member(2));

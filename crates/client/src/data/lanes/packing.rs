@@ -93,7 +93,7 @@ struct Hand<'a> {
     waiting: Vec<Waiting>,
     placed: Vec<(usize, u64, Extent)>,
     used: Used,
-    /// How long the last append took.
+    /// How long the last append took; for ever where a member asks to be given time.
     took: Duration,
 }
 
@@ -353,6 +353,7 @@ impl<'a> Hand<'a> {
             shared.counts.appended(append.bytes.len() as u64, set.iter().any(near));
         }
         if all && !pace.is_zero() {
+            self.took = Duration::MAX;
             thread::sleep(pace.min(PACE_MAX));
         }
         all.then_some(places)
