@@ -63,9 +63,17 @@ kill -INT "$DRAIN"
 ends_with 130 piped
 drains b || fail "an interrupt takes back the drain: $(of_member b one)"
 
-# Again, on a terminal; a server dies meanwhile. It ends by itself once the store is back.
-script -qefc "'$FOREBAY' group drain fast '${PROXY_AT[b]}' --wait --meta '$(addresses)'" "$SCRATCH/terminal.out" </dev/null >"$SCRATCH/terminal.err" 2>&1 &
-DRAIN=$!
+# Again, on terminals, of which one draws nothing; a server dies meanwhile. It ends by itself once the store is back.
+on_terminal() { # TERM SAID
+  TERM=$1 script -qefc "'$FOREBAY' group drain fast '${PROXY_AT[b]}' --wait --meta '$(addresses)'" "$SCRATCH/$2.out" </dev/null >"$SCRATCH/$2.err" 2>&1 &
+  DRAIN=$!
+}
+on_terminal dumb plain
+wait_for 60 "a line of progress on a terminal that draws nothing" grep -qE '^draining: [0-9.]+ [KM]iB to go' "$SCRATCH/plain.out"
+! grep -q $'\e' "$SCRATCH/plain.out" || fail "it draws on a terminal that draws nothing"
+kill "$DRAIN"
+wait "$DRAIN" || true
+on_terminal xterm terminal
 wait_for 60 "a bar" grep -qE 'draining .*[KM]iB' "$SCRATCH/terminal.out"
 kill_meta a
 start_meta a
@@ -87,7 +95,7 @@ wait_for 60 "it drains" drains c
 kill_proxy c
 ends_with 1 killed
 [ "$(grep -c . "$SCRATCH/killed.err")" = "$(grep -cE 'to go$|gone from the group' "$SCRATCH/killed.err")" ] || { cat "$SCRATCH/killed.err" >&2; fail "it says something else"; }
-grep -q 'gone from the group .fast. before it was drained; it had .*MiB that the store may not have. Start its proxy again' "$SCRATCH/killed.err" ||
+grep -q 'gone from the group .fast. before it was drained; it had .*[KM]iB that the store may not have. Start its proxy again' "$SCRATCH/killed.err" ||
   { cat "$SCRATCH/killed.err" >&2; fail "it does not say what to do"; }
 start_proxy c
 wait_for 60 "it is back" has_members 3

@@ -1,6 +1,7 @@
 //! A bar for what takes longer than a second.
 
 use std::{
+    ffi::OsStr,
     io::IsTerminal,
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
@@ -16,8 +17,18 @@ use crate::{
 
 /// Shown only once something has taken so long.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a line is written where standard error is no terminal.
+/// How often a line is written where nothing is drawn.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether bars are drawn on standard error: it is a terminal that can move its cursor. Elsewhere, also where `TERM` is `dumb` or not set, lines are written.
+pub(crate) fn is_drawn_on() -> bool {
+    std::io::stderr().is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
+}
+
+/// As indicatif decides, which draws nothing there.
+fn is_dumb(term: Option<&OsStr>) -> bool {
+    term.is_none_or(|term| term == "dumb")
+}
 
 /// Says what is waited for, on a terminal and only after a second, until it is dropped.
 #[derive(Debug)]
@@ -28,7 +39,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Begins to wait for `what`.
     pub(crate) fn begin(what: String) -> Waiting {
-        if !std::io::stderr().is_terminal() {
+        if !is_drawn_on() {
             return Waiting { thread: None };
         }
         let (over, wait) = channel::<()>();
@@ -71,7 +82,7 @@ impl DrainBar {
     /// A bar that calls the work `what`.
     pub(crate) fn new(what: &'static str) -> DrainBar {
         let now = Instant::now();
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = is_drawn_on();
         DrainBar { what, began: now, bar: None, most: 0, last_line: now, terminal }
     }
 
@@ -125,7 +136,7 @@ pub(crate) struct StepBar {
 impl StepBar {
     /// A bar that calls the work `what`.
     pub(crate) fn new(what: &'static str) -> StepBar {
-        StepBar { what, began: Instant::now(), bar: None, terminal: std::io::stderr().is_terminal() }
+        StepBar { what, began: Instant::now(), bar: None, terminal: is_drawn_on() }
     }
 
     /// So far it is.
@@ -206,7 +217,7 @@ pub(crate) struct WarmBar {
 impl WarmBar {
     pub(crate) fn new() -> WarmBar {
         let now = Instant::now();
-        WarmBar { began: now, bar: None, last_line: now, terminal: std::io::stderr().is_terminal() }
+        WarmBar { began: now, bar: None, last_line: now, terminal: is_drawn_on() }
     }
 
     /// So far it is.

@@ -20,7 +20,7 @@ use crate::protocol::{
 use crate::reply::{DirBuffer, DirPlusBuffer, Reply};
 use crate::request::Request;
 use crate::session::Observer;
-use crate::signalled::{self, Look};
+use crate::signalled::Signalled;
 use crate::types::*;
 
 /// What became of a request.
@@ -40,6 +40,7 @@ pub(crate) struct Dispatcher<F: ?Sized> {
     pub dialect: Dialect,
     pub pending: Arc<Pending>,
     pub observer: Option<Arc<dyn Observer>>,
+    pub signalled: Signalled,
 }
 
 type Served = Result<Done, Errno>;
@@ -105,24 +106,26 @@ impl<F: Filesystem + ?Sized> Dispatcher<F> {
 
     /// Has a caller that waits for a lock hear of a signal that came before its request, of which the kernel does not tell.
     fn look_for_a_signal(&self, request: &Request) {
-        let Request { unique, pid, .. } = *request;
+        let unique = request.unique;
         let (fs, pending) = (Arc::clone(&self.fs), Arc::clone(&self.pending));
         if !pending.owes(unique) {
             return;
         }
-        match signalled::look(pid) {
-            Look::Waits => {}
-            Look::Signalled => interrupt(&*fs, &pending, unique),
-            Look::Unclear => drop(std::thread::spawn(move || {
-                while pending.owes(unique) {
-                    match signalled::look(pid) {
-                        Look::Waits => return,
-                        Look::Signalled => return interrupt(&*fs, &pending, unique),
-                        Look::Unclear => std::thread::sleep(signalled::AGAIN),
-                    }
-                }
-            })),
-        }
+        let is_owed = {
+            let pending = Arc::clone(&pending);
+            move || pending.owes(unique)
+        };
+        let told = move || {
+            let told = catch_unwind(AssertUnwindSafe(|| interrupt(&*fs, &pending, unique)));
+            if let Err(panic) = told {
+                tracing::error!(
+                    unique,
+                    "the file system panicked when it heard of a signal: {}",
+                    said(panic.as_ref())
+                );
+            }
+        };
+        self.signalled.watch(request, is_owed, told);
     }
 }
 
@@ -164,17 +167,19 @@ fn expects_no_answer(op: Opcode) -> bool {
     matches!(op, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::NotifyReply)
 }
 
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let string = || panic.downcast_ref::<String>().map(String::as_str);
+    panic.downcast_ref::<&str>().copied().or_else(string).unwrap_or("no message")
+}
+
 fn after_panic(op: Opcode, header: &Header, panic: &(dyn Any + Send)) -> Outcome {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
     tracing::error!(
         op = op.name(),
         ino = header.nodeid,
         unique = header.unique,
-        "the file system panicked; the caller gets EIO: {text}"
+        "the file system panicked; the caller gets EIO: {}",
+        said(panic)
     );
     match op {
         // Whoever has the LockReply answers; unwinding has dropped it if it was still in the method.

@@ -16,6 +16,7 @@ use crate::null::{NullConfig, NullFs};
 use crate::protocol::{DecodeError, Dialect, Header, IN_HEADER, OUT_HEADER, Opcode, Parts, split};
 use crate::reply::Reply;
 use crate::ring::{Resume, Slot, SlotPort};
+use crate::signalled::Signalled;
 
 /// The largest code of an operation that is known, and a few beyond.
 const OPCODES: u32 = 60;
@@ -127,6 +128,7 @@ fn dispatcher() -> Dispatcher<NullFs> {
         dialect: Dialect { setxattr_ext: true },
         pending: Arc::default(),
         observer: None,
+        signalled: Signalled::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::null::{NullConfig, NullFs};
 use crate::protocol::{Dialect, IN_HEADER, Opcode};
 use crate::reply::Reply;
 use crate::ring::{Slot, SlotPort};
+use crate::signalled::Signalled;
 
 /// A ring entry and what serves what comes in it.
 struct World {
@@ -26,6 +27,7 @@ impl World {
             dialect: Dialect { setxattr_ext: true },
             pending: Arc::default(),
             observer: None,
+            signalled: Signalled::default(),
         };
         let port = Arc::new(SlotPort::nowhere());
         World { server, slot: Slot::new(1 << 20, port), reply: Reply::default() }

@@ -31,6 +31,9 @@ impl VolumeOwner {
             return Ok(Answer::Failed(Failure::Invalid));
         }
         let _turn = self.lanes.lock();
+        if self.core.lock().groups.to_store {
+            return Ok(Answer::Failed(Failure::BelowClass));
+        }
         if self.core.lock().sets.len_of(session) + count as usize > SEGMENTS_MAX {
             return Ok(Answer::Failed(Failure::NoSpace));
         }

@@ -46,6 +46,8 @@ pub(crate) struct Groups {
     seen: BTreeMap<MemberId, Seen>,
     /// How many copies there are to be of what is written to the volume; as many as its group says where that is not known.
     pub(crate) copies: Option<u8>,
+    /// What is written goes to the store alone: nothing is taken any more that only members have.
+    pub(crate) to_store: bool,
     /// Through which groups the volume is read, if any; `None` while that was not told.
     pub(crate) read_through: Option<Vec<GroupId>>,
     /// Sessions that are members', not mounts', and which members'.
@@ -198,6 +200,11 @@ impl VolumeOwner {
     /// Says on how many members what is written to the volume is to be, where it is written over a group; `None`: as many as that group has of its segments.
     pub fn set_copies(&self, copies: Option<u8>) {
         self.core.lock().groups.copies = copies;
+    }
+
+    /// Says whether what is written goes to the store alone (class `object`). From then on no segment is opened over members' logs, and no commit taken that names one.
+    pub fn set_to_store(&self, to_store: bool) {
+        self.core.lock().groups.to_store = to_store;
     }
 
     /// Says that a session that lives is this member's, not a mount's.

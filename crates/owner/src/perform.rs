@@ -271,7 +271,8 @@ impl VolumeOwner {
             // What was to be committed is at its writer still, which writes it elsewhere.
             return Ok(Answer::Failed(Failure::Io));
         };
-        if self.commits_below_class(commit)? {
+        let only_at_members = !lanes.is_empty() && self.core.lock().groups.to_store;
+        if only_at_members || self.commits_below_class(commit)? {
             return Ok(Answer::Failed(Failure::BelowClass));
         }
         let segments = || commit.objects.iter().flat_map(|object| &object.segments);

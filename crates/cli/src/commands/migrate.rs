@@ -1,16 +1,13 @@
 //! `forebay volume migrate`: the owner moves the volume, the command asks and watches.
 
-use std::{
-    io::IsTerminal,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use forebay_protocol::{Kind, Message, MigratePhase, MigrateRequest, MigrateStatus};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::servers::Servers;
-use crate::{args::VolumeMigrateArgs, error::CliError, output, size::human};
+use crate::{args::VolumeMigrateArgs, error::CliError, output, progress::is_drawn_on, size::human};
 
 /// How often the owner is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -81,7 +78,7 @@ struct Shown {
 
 impl Shown {
     fn new() -> Shown {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = is_drawn_on().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
                 bar.set_style(style);

@@ -187,17 +187,22 @@ fn set(args: &VolumeSetArgs) -> Result<(), CliError> {
                 .to_owned(),
         ));
     }
-    // What goes to the store alone may change its group.
+    let named =
+        args.group.as_ref().map(|group| group.0.as_ref().map(|names| names.0.as_slice()).unwrap_or_default());
+    // Before anything is changed: it may be one that there is not.
+    for group in named.unwrap_or_default() {
+        group::ask(&args.servers, &GroupRequest::Show(group.clone()))?;
+    }
     if args.durability == Some(WriteClass::Object) {
         group::ask(&args.servers, &GroupRequest::SetClass(args.name.clone(), WriteClass::Object))?;
     }
-    // The group first: it may be one that there is not.
-    if let Some(group) = &args.group {
-        let names = group.0.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
+    // What goes to the store alone may change its group.
+    if let Some(names) = named {
         let (mut gone, class) = groups_of(&args.servers, &args.name)?;
         gone.retain(|before| !names.contains(before));
         if class == WriteClass::Object && !gone.is_empty() {
-            group::leaving::wait(&args.servers, &args.name, &gone)?;
+            let is_object = || Ok(groups_of(&args.servers, &args.name)?.1 == WriteClass::Object);
+            group::leaving::wait(&args.servers, &args.name, &gone, is_object)?;
         }
         group::ask(&args.servers, &assign(&args.name, names))?;
     }

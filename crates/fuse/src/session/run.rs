@@ -23,6 +23,7 @@ use crate::mount;
 use crate::protocol::{Dialect, Header, MAJOR, MINOR, Opcode, Operation, decode, put_init, put_u32, split};
 use crate::reply::Reply;
 use crate::ring;
+use crate::signalled::Signalled;
 
 /// The kernel's least size of a buffer for answers (`FUSE_MIN_READ_BUFFER`).
 const LEAST_PAYLOAD: usize = 8192;
@@ -207,6 +208,7 @@ fn dispatcher<F: Filesystem + ?Sized>(
         dialect: Dialect::of(agreed.capabilities),
         pending: Pending::new(keeps_locks),
         observer: options.observer.clone(),
+        signalled: Signalled::default(),
     })
 }
 

@@ -11,7 +11,7 @@ use forebay_group::{GroupId, GroupTerms, MemberId};
 use forebay_object::StoreOptions;
 use forebay_protocol::{
     Kind, Message, Refusal, TokenInfo, TokenRequest, VolumeInfo, VolumeRequest,
-    group::{Greet, GroupInfo, GroupMember, GroupRequest},
+    group::{Greet, GroupInfo, GroupMember, GroupRequest, WriteClass},
 };
 use forebay_proxy::{Proxy, ProxyError, ProxyOptions};
 use forebay_rpc::{Address, Security, connection::CallError, wire::Code};
@@ -100,6 +100,7 @@ impl Cluster {
         cluster.volume = made[0].id;
         cluster.group = cluster.groups(&GroupRequest::Create("g".to_owned(), 2)).unwrap()[0].id;
         cluster.groups(&GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+        cluster.groups(&GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(None))).unwrap();
         cluster.session = Some(Session::begin(&cluster.meta, cluster.token(false)));
         cluster
     }

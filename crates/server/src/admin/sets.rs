@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_owner::SetsStatus;
-use forebay_protocol::group::{SetsOf, VolumeSets};
+use forebay_protocol::group::{SetsOf, Tally, VolumeSets};
 use forebay_rpc::Peer;
 
 use super::{check, unavailable};
@@ -19,8 +19,15 @@ pub(crate) fn sets(
     if of.list {
         // Somebody may be about to give a member up: one that is gone by now must not count as there because an owner has not heard of it.
         cluster.groups.tell_owners(cluster).map_err(unavailable)?;
+        // And that nothing is written over a group any more, before it is said that nothing is left there.
+        cluster.registry.refresh()?;
+        cluster.hosted.read().values().for_each(|hosted| hosted.tell_owner(cluster));
     }
     let mut all = all_sets(cluster, of.list);
+    if of.list {
+        all.extend(nothing_of(cluster, &all));
+        all.sort_by(|a, b| (&a.volume, &a.group).cmp(&(&b.volume, &b.group)));
+    }
     all.retain(|one| of.group.as_ref().is_none_or(|group| *group == one.group));
     if of.files {
         for one in &mut all {
@@ -28,6 +35,34 @@ pub(crate) fn sets(
         }
     }
     Ok(all)
+}
+
+/// Of groups of the volumes that this server owns in which there are none: that it is so is said, too.
+fn nothing_of(cluster: &Cluster, all: &[VolumeSets]) -> Vec<VolumeSets> {
+    let view = cluster.registry.view();
+    let hosted: Vec<_> = cluster.hosted.read().values().cloned().collect();
+    let owned = hosted.iter().filter(|hosted| hosted.owner().is_some());
+    let groups = owned.filter_map(|hosted| Some((hosted, view.volume(hosted.id)?.1)));
+    let groups = groups.flat_map(|(hosted, row)| row.groups().map(move |group| (hosted, group)));
+    let is_said =
+        |volume: &str, group: &str| all.iter().any(|one| one.volume == volume && one.group == group);
+    groups
+        .filter(|(hosted, group)| !is_said(&hosted.name, group))
+        .map(|(hosted, group)| VolumeSets {
+            volume: hosted.name.clone(),
+            group: group.to_owned(),
+            epoch: hosted.epoch(),
+            open: Tally::default(),
+            sealed: Tally::default(),
+            under: Tally::default(),
+            missing: Tally::default(),
+            lost: Tally::default(),
+            known: true,
+            oldest_s: 0,
+            list: Vec::new(),
+            files: Vec::new(),
+        })
+        .collect()
 }
 
 /// Those of all groups, in the order of the volumes' names.

@@ -135,6 +135,7 @@ impl Hosted {
         if let Some(groups) = groups {
             owner.set_groups(groups);
         }
+        owner.set_to_store(row.class == WriteClass::Object);
         owner.set_copies(match row.class {
             WriteClass::Object => None,
             WriteClass::Local => Some(WriteClass::COPIES_LOCAL),

@@ -143,6 +143,8 @@ fn outcome(operation: &Operation, answer: &Answer) -> Outcome {
             Operation::Store(_) | Operation::Reseat(_) | Operation::BytesBack(_),
             Answer::Failed(Failure::Invalid),
         ) => Outcome::Done,
+        // What is written to the volume goes to the store alone.
+        (Operation::OpenSegments(_), Answer::Failed(Failure::BelowClass)) => Outcome::Done,
         (_, Answer::Committed(gone)) if !gone.is_empty() => Outcome::Gone,
         (_, Answer::Ahead(failed)) => {
             assert!(failed.is_empty(), "{operation:?}: {failed:?}");

@@ -2,7 +2,7 @@
 
 use forebay_group::{GroupId, Incarnation, Lane, MemberId};
 use forebay_protocol::{
-    Answer, FileCommit, Kind, OpenSegments, Operation, Placing, VolumeRequest,
+    Answer, Failure, FileCommit, Kind, OpenSegments, Operation, Placing, VolumeRequest,
     group::{GroupRequest, Leave, SetsOf, Tally, VolumeSets, Vouch, WriteClass},
 };
 use forebay_types::Ino;
@@ -96,6 +96,41 @@ fn what_no_member_has_that_is_there_is_told_and_given_up_by_the_operators_word()
     assert!(found.missing == Tally::default() && found.list[0].lost && found.files == ["/file"]);
     // The volume goes on.
     assert!(matches!(session.make("other"), Answer::Inode(_)));
+    server.stop();
+}
+
+#[test]
+fn once_what_is_written_goes_to_the_store_members_are_given_no_more() {
+    let bed = Bed::directory();
+    let server = bed.server();
+    let asks = Asks::of(&server);
+    asks.create(&bed, "v");
+    let group = create(&asks, "g");
+    let joins: Vec<_> = [1, 2].map(|id| join_of(group, id, 1, 100)).to_vec();
+    joins
+        .iter()
+        .for_each(|join| drop(asks.raw(Kind::Join as u16, forebay_protocol::Message::encode(join)).unwrap()));
+    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+    let class = |class| ask(&asks, &GroupRequest::SetClass("v".to_owned(), class)).unwrap();
+    class(WriteClass::Replica(None));
+    let session = asks.join("v", 1);
+    let none = sets_of(&asks, false);
+    assert_eq!((none.group.as_str(), none.open, none.sealed), ("g", Tally::default(), Tally::default()));
+    let set = [joins[0].id, joins[1].id];
+    written(&session, group, "file", set);
+    class(WriteClass::Object);
+    let open = OpenSegments {
+        lane: Lane::Data,
+        directory: Ino::ROOT,
+        apart: false,
+        count: 1,
+        group,
+        placing: Placing::Set(set.to_vec()),
+    };
+    assert_eq!(session.answer(Operation::OpenSegments(open)), Answer::Failed(Failure::BelowClass));
+    assert_eq!(sets_of(&asks, false).open, Tally { segments: 1, bytes: 100 });
+    class(WriteClass::Replica(None));
+    written(&session, group, "another", set);
     server.stop();
 }
 

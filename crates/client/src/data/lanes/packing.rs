@@ -38,9 +38,9 @@ const STREAM: u64 = 4 << 20;
 const OPENED: usize = 64;
 /// Threads that append a stream at a time at most: the members of different segments work at the same time, and while one syncs, another one's bytes are on their way.
 const HANDS: usize = 4;
-/// An append that takes less than this has another thread begin: its bytes wait for little else. So what waits on a narrow link, for all, is about this long.
+/// An append that takes less than this has another thread begin: its bytes wait for little else.
 const QUICK: Duration = Duration::from_millis(100);
-/// One that takes more than this has a thread end that was added.
+/// One that takes more than this has a thread end that was added, once it is through with its part.
 const SLOW: Duration = Duration::from_millis(400);
 
 /// To what a batch is bound.
@@ -150,15 +150,15 @@ impl<'a> LanePacking<'a> {
     fn by_hands(&self) -> Vec<Appended> {
         thread::scope(|scope| {
             let mut others = Vec::new();
-            let help = |took: Duration| {
+            let mut help = |took: Duration| {
                 if took < QUICK && others.len() + 1 < HANDS && self.work.left() > 0 {
-                    let hand = || Hand::of(self).go(|took| took < SLOW);
+                    let hand = || Hand::of(self).go(&mut |took| took < SLOW);
                     // Without another thread it takes longer.
                     others.extend(thread::Builder::new().name("append".to_owned()).spawn_scoped(scope, hand));
                 }
                 true
             };
-            let mut all = vec![Hand::of(self).go(help)];
+            let mut all = vec![Hand::of(self).go(&mut help)];
             let ended = others.into_iter().map(|hand| hand.join());
             all.extend(ended.map(|hand| hand.unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
             all
@@ -217,44 +217,40 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Appends one part after the other, as long as `goes_on` says so when it hears what the last append took.
-    fn go(mut self, mut goes_on: impl FnMut(Duration) -> bool) -> Appended {
-        let mut outcome = Ok(true);
-        while let (Ok(true), Some(part)) = (&outcome, self.batch.work.take()) {
-            outcome = self.append_part(part, &mut goes_on);
-            if !goes_on(self.took) {
-                break;
-            }
-        }
+    /// Appends one part after the other. It ends with the part in which `heard`, which hears what each append took, says so.
+    fn go(mut self, heard: &mut dyn FnMut(Duration) -> bool) -> Appended {
+        let outcome = self.append_parts(heard);
         if !matches!(outcome, Ok(true)) {
             self.batch.work.stop.store(true, Relaxed);
         }
         (outcome, self.placed, self.used)
     }
 
-    fn append_part(
-        &mut self,
-        part: &[Raw<'_>],
-        heard: &mut impl FnMut(Duration) -> bool,
-    ) -> Result<bool, ClientError> {
-        let (mut trial, mut of) = (Trial::default(), None);
-        for (file, offset, parts) in part {
-            if of.replace(*file) != Some(*file) {
-                trial = Trial::default();
-            }
-            let run = self.encode(*file, (*offset, parts), &mut trial)?;
-            let len = run.body.len() + stream::STREAM_HEAD_LEN;
-            // What is gathered with it may be more than one append.
-            if (self.gathered + len) as u64 > APPEND_MAX && !self.append()? {
-                return Ok(false);
-            }
-            self.gathered += len;
-            self.waiting.push(run);
-            if self.gathered >= GATHER {
-                if !self.append()? {
-                    return Ok(false);
+    fn append_parts(&mut self, heard: &mut dyn FnMut(Duration) -> bool) -> Result<bool, ClientError> {
+        let mut goes_on = true;
+        while goes_on && let Some(part) = self.batch.work.take() {
+            let (mut trial, mut of) = (Trial::default(), None);
+            for (file, offset, bytes) in part {
+                if of.replace(*file) != Some(*file) {
+                    trial = Trial::default();
                 }
-                heard(self.took);
+                let run = self.encode(*file, (*offset, bytes), &mut trial)?;
+                let len = run.body.len() + stream::STREAM_HEAD_LEN;
+                // What is gathered with it may be more than one append.
+                if (self.gathered + len) as u64 > APPEND_MAX {
+                    if !self.append()? {
+                        return Ok(false);
+                    }
+                    goes_on &= heard(self.took);
+                }
+                self.gathered += len;
+                self.waiting.push(run);
+                if self.gathered >= GATHER {
+                    if !self.append()? {
+                        return Ok(false);
+                    }
+                    goes_on &= heard(self.took);
+                }
             }
         }
         self.append()
@@ -277,6 +273,10 @@ impl<'a> Hand<'a> {
     fn append(&mut self) -> Result<bool, ClientError> {
         let LanePacking { shared, members, session, .. } = *self.batch;
         while !self.waiting.is_empty() {
+            // Another one has failed: all of the batch goes elsewhere.
+            if self.batch.work.stop.load(Relaxed) {
+                return Ok(false);
+            }
             let Some(mut filling) = self.segment()? else { return Ok(false) };
             match self.append_to(&mut filling) {
                 Some(places) => {

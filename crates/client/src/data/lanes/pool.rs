@@ -54,8 +54,8 @@ pub(super) struct Lying {
 struct Pool {
     /// Of which session all this is.
     session: u64,
-    /// Opened, and empty.
-    stock: VecDeque<(Lying, OpenedSegment)>,
+    /// Opened, and empty, and since when.
+    stock: VecDeque<(Lying, OpenedSegment, Instant)>,
     resting: Vec<Filling>,
     /// To be told: closed ones, and those that no request names any more.
     closed: Vec<SealedSegment>,
@@ -86,6 +86,8 @@ impl Used {
 #[derive(Debug, Default)]
 pub(in crate::data) struct Lanes {
     pool: Mutex<Pool>,
+    /// Held while segments are opened: of several that need one, the first opens enough for all.
+    opening: Mutex<()>,
     /// Held while the owner is told of segments: an order of its own.
     telling: Mutex<()>,
 }
@@ -121,15 +123,15 @@ impl Pool {
         (set, sealed)
     }
 
-    /// Ends those that were open for long or cannot be filled any more, or `all`. Nothing names them that is still to come.
+    /// Ends those that were open for long, empty or not, or cannot be filled any more, or `all`. Nothing names them that is still to come.
     fn end_old(&mut self, all: bool) -> Vec<(Vec<MemberId>, SealedSegment)> {
         let over = |one: &mut Filling| all || one.since.elapsed() >= OPEN_FOR;
         let mut ended: Vec<Filling> = self.resting.extract_if(.., over).collect();
-        for (place, opened) in std::mem::take(&mut self.stock) {
-            if all || self.avoids(&opened.set) {
+        for (place, opened, since) in std::mem::take(&mut self.stock) {
+            if all || since.elapsed() >= OPEN_FOR || self.avoids(&opened.set) {
                 ended.push(filling(place, opened));
             } else {
-                self.stock.push_back((place, opened));
+                self.stock.push_back((place, opened, since));
             }
         }
         self.settled.extend(ended.iter().map(|one| one.replication.segment()));
@@ -194,6 +196,10 @@ impl Lanes {
         if let Some(filling) = self.known(session, group, place) {
             return Ok(Some(filling));
         }
+        let _one = self.opening.lock();
+        if let Some(filling) = self.known(session, group, place) {
+            return Ok(Some(filling));
+        }
         let apart = place.stream || self.pool.lock().of(session).is_some_and(|pool| pool.is_filled(place));
         let WriteGroup { group, copies, members, near } = group.clone();
         let known: Vec<MemberId> = members.iter().map(|member| member.id).collect();
@@ -217,12 +223,12 @@ impl Lanes {
         };
         let mut pool = self.pool.lock();
         let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
-        pool.stock.extend(opened.into_iter().map(|opened| (place, opened)));
+        pool.stock.extend(opened.into_iter().map(|opened| (place, opened, Instant::now())));
         // There may be others that were opened for fewer copies.
         let asked = |set: &[MemberId]| set.iter().all(|member| known.contains(member));
         let takes = |set: &[MemberId]| set.len() == usize::from(copies) && asked(set) && !pool.avoids(set);
-        let at = pool.stock.iter().position(|(of, opened)| *of == place && takes(&opened.set));
-        Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened)| filling(place, opened)))
+        let at = pool.stock.iter().position(|(of, opened, _)| *of == place && takes(&opened.set));
+        Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened, _)| filling(place, opened)))
     }
 
     /// One that rests or was opened before, of members that may still be chosen.
@@ -237,8 +243,8 @@ impl Lanes {
         if let Some(at) = at {
             return Some(pool.resting.swap_remove(at));
         }
-        let at = pool.stock.iter().position(|(of, opened)| *of == place && takes(&opened.set))?;
-        pool.stock.remove(at).map(|(_, opened)| filling(place, opened))
+        let at = pool.stock.iter().position(|(of, opened, _)| *of == place && takes(&opened.set))?;
+        pool.stock.remove(at).map(|(_, opened, _)| filling(place, opened))
     }
 
     /// A batch gives a segment up: it ends at what all of its set have.

@@ -242,6 +242,33 @@ fn a_writer_names_what_it_appends_to_and_others_are_told_who_has_it() {
 }
 
 #[test]
+fn what_goes_to_the_store_alone_is_not_taken_from_members() {
+    for world in World::both() {
+        let server = world.owner();
+        let writer = server.begin(1);
+        let ino = writer.inode(make("a")).ino;
+        let segment = open(&writer);
+        let (taken, below) = (Answer::Committed(vec![]), Answer::Failed(Failure::BelowClass));
+        assert_eq!(committed(&writer, ino, segment, 0, 100), taken);
+        server.owner.set_to_store(true);
+        let more = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        assert_eq!(writer.ask(Operation::OpenSegments(more)).answer(), below);
+        assert_eq!(committed(&writer, ino, segment, 100, 100), below);
+        // What was taken before goes its way.
+        let whole = vec![1; 100];
+        assert_eq!(writer.ask(settle(vec![sealed(segment, &whole)], vec![segment])).answer(), Answer::Done);
+        let proxy = server.begin(2);
+        let given = numbers(&proxy, 1);
+        let put = store(&given, 0, vec![stored(segment, 1, &whole)]);
+        assert_eq!(proxy.ask(put).answer(), Answer::Stored(vec![]));
+        server.owner.set_to_store(false);
+        let again = open(&writer);
+        assert_eq!(committed(&writer, ino, again, 0, 100), taken);
+        server.stop().unwrap();
+    }
+}
+
+#[test]
 fn the_volume_limit_counts_what_members_have() {
     let world = World::new();
     let server = world.owner();
