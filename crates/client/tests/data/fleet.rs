@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -22,9 +22,6 @@ use forebay_types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 
 use crate::{owner::HasCopies, world::World};
-
-/// How long an append waits for another one.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What becomes of an append at a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,12 +48,6 @@ struct State {
     /// Faults of appends to come: after so many, which member, how.
     planned: Vec<(u64, MemberId, Fault)>,
     appends: u64,
-    /// How long an append takes; and which one takes until the next one begins.
-    takes: Duration,
-    accompanied: Option<u64>,
-    /// Appends under way, and the most that there were.
-    under_way: usize,
-    most_under_way: usize,
     /// How long it takes until a read fails that none can answer.
     fails_after: Duration,
     /// Reads that are about to fail so.
@@ -88,10 +79,6 @@ impl Fleet {
             active,
             planned: Vec::new(),
             appends: 0,
-            takes: Duration::ZERO,
-            accompanied: None,
-            under_way: 0,
-            most_under_way: 0,
             fails_after: Duration::ZERO,
             failing: 0,
             copies: 2,
@@ -120,37 +107,6 @@ impl Fleet {
     /// From the append with this number on, counted from 1.
     pub fn plan(&self, append: u64, number: u8, fault: Fault) {
         self.0.lock().planned.push((append, id(number), fault));
-    }
-
-    /// An append takes so long.
-    pub fn set_takes(&self, takes: Duration) {
-        self.0.lock().takes = takes;
-    }
-
-    /// The append with this number, counted from 1, takes until the next one has begun; or 20 s, where none does.
-    pub fn accompany(&self, append: u64) {
-        self.0.lock().accompanied = Some(append);
-    }
-
-    /// The most appends that were under way at a time.
-    pub fn most_under_way(&self) -> usize {
-        self.0.lock().most_under_way
-    }
-
-    /// An append begins, and takes its time.
-    fn begin(&self) {
-        let (number, takes) = {
-            let mut state = self.0.lock();
-            state.appends += 1;
-            state.under_way += 1;
-            state.most_under_way = state.most_under_way.max(state.under_way);
-            (state.appends, state.takes)
-        };
-        std::thread::sleep(takes);
-        let (accompanied, until) = (self.0.lock().accompanied, Instant::now() + PATIENCE);
-        while accompanied == Some(number) && self.0.lock().appends == number && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 
     pub fn set_pace(&self, number: u8, pace: Duration) {
@@ -310,9 +266,8 @@ impl Members for Fleet {
     }
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
-        self.begin();
         let mut state = self.0.lock();
-        state.under_way -= 1;
+        state.appends += 1;
         let State { members, planned, appends, .. } = &mut *state;
         for (at, member, fault) in planned.iter() {
             if *appends >= *at {

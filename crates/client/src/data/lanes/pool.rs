@@ -68,18 +68,10 @@ struct Pool {
 /// What a batch has appended to.
 #[derive(Debug, Default)]
 pub(in crate::data) struct Used {
-    pub(super) open: Vec<Filling>,
+    pub(super) open: Option<Filling>,
     pub(super) full: Vec<Filling>,
     /// Those that it gave up in the middle.
     pub(super) abandoned: Vec<SegmentId>,
-}
-
-impl Used {
-    pub(super) fn add(&mut self, other: Used) {
-        self.open.extend(other.open);
-        self.full.extend(other.full);
-        self.abandoned.extend(other.abandoned);
-    }
 }
 
 /// The segments of this client.
