@@ -34,7 +34,7 @@ pub struct SetsOf {
 }
 
 /// How the segments of a volume over the members of a group stand that the store may not have.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeSets {
     /// The volume.
     pub volume: String,

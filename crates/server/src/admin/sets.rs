@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_owner::SetsStatus;
-use forebay_protocol::group::{SetsOf, Tally, VolumeSets};
+use forebay_protocol::group::{SetsOf, VolumeSets};
 use forebay_rpc::Peer;
 
 use super::{check, unavailable};
@@ -52,15 +52,8 @@ fn nothing_of(cluster: &Cluster, all: &[VolumeSets]) -> Vec<VolumeSets> {
             volume: hosted.name.clone(),
             group: group.to_owned(),
             epoch: hosted.epoch(),
-            open: Tally::default(),
-            sealed: Tally::default(),
-            under: Tally::default(),
-            missing: Tally::default(),
-            lost: Tally::default(),
             known: true,
-            oldest_s: 0,
-            list: Vec::new(),
-            files: Vec::new(),
+            ..VolumeSets::default()
         })
         .collect()
 }

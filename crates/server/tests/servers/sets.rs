@@ -47,21 +47,27 @@ fn written(session: &Session<'_>, group: GroupId, name: &str, set: [MemberId; 2]
     assert_eq!(session.answer(Operation::Commit(Box::new(commit))), Answer::Committed(vec![]));
 }
 
+/// The volume `v`, read through the group `g`, which has two members.
+fn over_two(asks: &Asks, bed: &Bed) -> (GroupId, [MemberId; 2]) {
+    asks.create(bed, "v");
+    let group = create(asks, "g");
+    let ids = [1, 2].map(|id| {
+        let join = join_of(group, id, 1, 100);
+        asks.raw(Kind::Join as u16, forebay_protocol::Message::encode(&join)).unwrap();
+        join.id
+    });
+    ask(asks, &GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+    (group, ids)
+}
+
 #[test]
 fn what_no_member_has_that_is_there_is_told_and_given_up_by_the_operators_word() {
     let bed = Bed::directory();
     let server = bed.server();
     let asks = Asks::of(&server);
-    asks.create(&bed, "v");
-    let group = create(&asks, "g");
-    let joins: Vec<_> = [1, 2].map(|id| join_of(group, id, 1, 100)).to_vec();
-    joins
-        .iter()
-        .for_each(|join| drop(asks.raw(Kind::Join as u16, forebay_protocol::Message::encode(join)).unwrap()));
-    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+    let (group, ids) = over_two(&asks, &bed);
     ask(&asks, &GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(None))).unwrap();
     let session = asks.join("v", 1);
-    let ids = [joins[0].id, joins[1].id];
     written(&session, group, "file", ids);
     let one = Tally { segments: 1, bytes: 100 };
     let there = |found: &VolumeSets| found.under == Tally::default() && found.missing == Tally::default();
@@ -104,20 +110,13 @@ fn once_what_is_written_goes_to_the_store_members_are_given_no_more() {
     let bed = Bed::directory();
     let server = bed.server();
     let asks = Asks::of(&server);
-    asks.create(&bed, "v");
-    let group = create(&asks, "g");
-    let joins: Vec<_> = [1, 2].map(|id| join_of(group, id, 1, 100)).to_vec();
-    joins
-        .iter()
-        .for_each(|join| drop(asks.raw(Kind::Join as u16, forebay_protocol::Message::encode(join)).unwrap()));
-    ask(&asks, &GroupRequest::Assign("v".to_owned(), Some("g".to_owned()))).unwrap();
+    let (group, ids) = over_two(&asks, &bed);
     let class = |class| ask(&asks, &GroupRequest::SetClass("v".to_owned(), class)).unwrap();
     class(WriteClass::Replica(None));
     let session = asks.join("v", 1);
     let none = sets_of(&asks, false);
     assert_eq!((none.group.as_str(), none.open, none.sealed), ("g", Tally::default(), Tally::default()));
-    let set = [joins[0].id, joins[1].id];
-    written(&session, group, "file", set);
+    written(&session, group, "file", ids);
     class(WriteClass::Object);
     let open = OpenSegments {
         lane: Lane::Data,
@@ -125,12 +124,12 @@ fn once_what_is_written_goes_to_the_store_members_are_given_no_more() {
         apart: false,
         count: 1,
         group,
-        placing: Placing::Set(set.to_vec()),
+        placing: Placing::Set(ids.to_vec()),
     };
     assert_eq!(session.answer(Operation::OpenSegments(open)), Answer::Failed(Failure::BelowClass));
     assert_eq!(sets_of(&asks, false).open, Tally { segments: 1, bytes: 100 });
     class(WriteClass::Replica(None));
-    written(&session, group, "another", set);
+    written(&session, group, "another", ids);
     server.stop();
 }
 

@@ -161,16 +161,9 @@ mod tests {
         let of = |volume: &str, group: &str, bytes| VolumeSets {
             volume: volume.to_owned(),
             group: group.to_owned(),
-            epoch: 1,
             open: Tally { segments: 1, bytes },
             sealed: Tally { segments: 1, bytes: 1 },
-            under: Tally::default(),
-            missing: Tally::default(),
-            lost: Tally::default(),
-            known: true,
-            oldest_s: 0,
-            list: Vec::new(),
-            files: Vec::new(),
+            ..VolumeSets::default()
         };
         let sets = vec![of("v", "a", 5), of("v", "b", 7), of("w", "a", 100)];
         let mut said = Said { sets, unheard: BTreeMap::new() };

@@ -78,8 +78,6 @@ pub(in crate::data) struct Used {
 #[derive(Debug, Default)]
 pub(in crate::data) struct Lanes {
     pool: Mutex<Pool>,
-    /// Held while segments are opened: of several that need one, the first opens enough for all.
-    opening: Mutex<()>,
     /// Held while the owner is told of segments: an order of its own.
     telling: Mutex<()>,
 }
@@ -185,10 +183,6 @@ impl Lanes {
         place: Lying,
         count: u32,
     ) -> Result<Option<Filling>, ClientError> {
-        if let Some(filling) = self.known(session, group, place) {
-            return Ok(Some(filling));
-        }
-        let _one = self.opening.lock();
         if let Some(filling) = self.known(session, group, place) {
             return Ok(Some(filling));
         }
