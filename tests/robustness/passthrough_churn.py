@@ -1,27 +1,32 @@
 """Processes open, read and map files of which half have room to be handed to the kernel, while others write to them: none may fail, and what nobody
 writes to must be what it was.
 
-passthrough_churn.py DIR: an empty directory on a mount with room for three files of 3 MiB.
+They write in bursts. After each they rest until the kernel was given a file anew, so that every burst but the first finds files in its hands, however
+fast the machine.
+
+passthrough_churn.py DIR OPENS...: an empty directory on a mount with room for three files of 3 MiB, and the command that says how many opens the
+kernel was given.
 """
 
 import mmap
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
 import time
 
 FILES, LENGTH, WRITTEN = 6, 3 << 20, 1 << 16
-READS, WRITES = 40000, 400
+BURSTS, BURST = 8, 50
 
 
 def contents(index):
     return random.Random(index).randbytes(LENGTH)
 
 
-def read(directory, seed):
+def read(directory, seed, done):
     dice, wanted, mappings = random.Random(seed), [contents(index) for index in range(FILES)], []
-    for _ in range(READS):
+    while not done.is_set() and multiprocessing.parent_process().is_alive():
         index, at = dice.randrange(FILES), dice.randrange(WRITTEN, LENGTH - 5000)
         file = os.open(f"{directory}/{index}", os.O_RDONLY)
         seen = os.pread(file, 5000, at)
@@ -35,7 +40,7 @@ def read(directory, seed):
 
 def write(directory, seed):
     dice = random.Random(seed)
-    for count in range(WRITES):
+    for count in range(BURST):
         file = os.open(f"{directory}/{dice.randrange(FILES)}", dice.choice([os.O_RDWR, os.O_WRONLY]))
         os.pwrite(file, bytes([count % 256]) * 4096, dice.randrange(WRITTEN - 4096))
         os.close(file)
@@ -43,18 +48,39 @@ def write(directory, seed):
         time.sleep(dice.random() / 20)
 
 
-def main():
-    directory = sys.argv[1]
-    for index in range(FILES):
-        with open(f"{directory}/{index}", "wb") as file:
-            file.write(contents(index))
-    work = [read] * 4 + [write] * 2
-    tasks = [multiprocessing.Process(target=each, args=(directory, seed)) for seed, each in enumerate(work)]
+def together(tasks):
+    """Runs them all to their end, and says whether one failed."""
     for task in tasks:
         task.start()
     for task in tasks:
         task.join()
-    sys.exit(any(task.exitcode for task in tasks))
+    return any(task.exitcode for task in tasks)
+
+
+def given(command):
+    """How many opens the kernel was given."""
+    return int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def main():
+    directory, command = sys.argv[1], sys.argv[2:]
+    for index in range(FILES):
+        with open(f"{directory}/{index}", "wb") as file:
+            file.write(contents(index))
+    done = multiprocessing.Event()
+    readers = [multiprocessing.Process(target=read, args=(directory, seed, done)) for seed in range(4)]
+    for reader in readers:
+        reader.start()
+    failed = False
+    for burst in range(BURSTS):
+        failed |= together([multiprocessing.Process(target=write, args=(directory, f"{burst} {each}")) for each in range(2)])
+        before = given(command)
+        while given(command) == before and all(reader.is_alive() for reader in readers):
+            time.sleep(0.1)
+    done.set()
+    for reader in readers:
+        reader.join()
+    sys.exit(failed or any(reader.exitcode for reader in readers))
 
 
 main()
