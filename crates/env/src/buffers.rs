@@ -52,6 +52,13 @@ impl Buffers {
         Buffer { bytes, len, home: Arc::clone(self) }
     }
 
+    /// The same where little of it would be left unused, at most a quarter: for bytes that may be held for long. `None` where no class is near enough.
+    #[must_use]
+    pub fn take_snug(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+        let class = CLASSES.iter().find(|size| **size >= len)?;
+        (len >= class / 4 * 3).then(|| self.take(len))
+    }
+
     fn give_back(&self, bytes: Vec<u8>) {
         let Some(class) = CLASSES.iter().position(|size| *size == bytes.len()) else { return };
         let mut idle = self.idle[class].lock();
@@ -135,6 +142,24 @@ mod tests {
         drop(part);
         let again = buffers.take(16 << 10);
         assert_eq!((again.as_ptr(), again.len()), (place, 16 << 10));
+    }
+
+    #[test]
+    fn a_snug_buffer_is_no_third_longer_than_what_is_in_it() {
+        let buffers = Buffers::new(4 << 20);
+        for len in [1, 3000, 3500, 100_000, 200_000, 1 << 20, (2 << 20) + 100, 5 << 20, 9 << 20] {
+            let taken = buffers.take_snug(len);
+            assert!(
+                taken
+                    .iter()
+                    .all(|buffer| buffer.len() == len && buffer.capacity() - len <= buffer.capacity() / 4)
+            );
+        }
+        let is_some = |len| buffers.take_snug(len).is_some();
+        assert_eq!(
+            [3500, 100_000, 1 << 20, (2 << 20) + 100, 9 << 20].map(is_some),
+            [true, false, true, true, false]
+        );
     }
 
     #[test]

@@ -1,4 +1,10 @@
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, LazyLock},
+};
+
 use bytes::Bytes;
+use forebay_env::buffers::{Buffer, Buffers};
 
 use crate::{
     time::Time,
@@ -11,6 +17,13 @@ use super::ProtocolError;
 const BUFFER_LEN: usize = 16 << 10;
 /// A payload that lacks at least this much is read into directly.
 const DIRECT_MIN: usize = 4 << 10;
+/// A payload of at least this much comes into a buffer that is used again.
+const KEPT_MIN: usize = 48 << 10;
+/// Bytes of idle buffers that are kept of each size.
+const IDLE_MAX: usize = 8 << 20;
+
+/// Idle buffers of all connections.
+static BUFFERS: LazyLock<Arc<Buffers>> = LazyLock::new(|| Buffers::new(IDLE_MAX));
 
 /// Bytes on their way in: cut into headers and payloads.
 #[derive(Debug)]
@@ -29,10 +42,51 @@ pub(super) struct Input {
 struct Payload {
     header: Header,
     kept: bool,
-    bytes: Vec<u8>,
+    bytes: Room,
     filled: usize,
     /// Bytes to be passed over.
     skip: u64,
+}
+
+/// Where a payload comes in. It is handed on once all of it was written, and no sooner: what is in a buffer before means nothing.
+#[derive(Debug)]
+enum Room {
+    Own(Vec<u8>),
+    Kept(Buffer),
+}
+
+impl Room {
+    fn new(len: usize) -> Room {
+        let kept = if len < KEPT_MIN { None } else { BUFFERS.take_snug(len) };
+        kept.map_or_else(|| Room::Own(vec![0; len]), Room::Kept)
+    }
+
+    fn freeze(self) -> Bytes {
+        match self {
+            Room::Own(bytes) => bytes.into(),
+            Room::Kept(buffer) => buffer.freeze(),
+        }
+    }
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Room::Own(bytes) => bytes,
+            Room::Kept(buffer) => buffer,
+        }
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Room::Own(bytes) => bytes,
+            Room::Kept(buffer) => buffer,
+        }
+    }
 }
 
 /// A whole frame.
@@ -112,7 +166,7 @@ impl Input {
             self.start += HEADER_LEN;
             let room = if kept { header.payload() as usize } else { 0 };
             let skip = if kept { 0 } else { header.payload() };
-            self.payload = Some(Payload { header, kept, bytes: vec![0; room], filled: 0, skip });
+            self.payload = Some(Payload { header, kept, bytes: Room::new(room), filled: 0, skip });
         }
         let Some(payload) = &mut self.payload else { return Ok(None) };
         self.start += payload.take(&self.buffer[self.start..self.end]);
@@ -144,7 +198,7 @@ impl Payload {
     }
 
     fn finish(self) -> Frame {
-        let mut body = Bytes::from(self.bytes);
+        let mut body = self.bytes.freeze();
         let bulk = match self.kept {
             true => body.split_off(self.header.body as usize),
             false => Bytes::new(),
