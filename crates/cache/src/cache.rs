@@ -16,14 +16,13 @@ use rustc_hash::FxHashMap;
 use crate::{
     CHUNK_BYTES, CacheError, CacheStats, Fetch, MAX_WINDOW, ObjectKey, ReadError, directory,
     flight::Flight,
-    header::ChunkHeader,
     index::Index,
     key::{ChunkKey, Object},
     memory::Memory,
     prefetch::{Executor, Queue},
     slabs::{Slabs, slots_in},
     stats::Counters,
-    storage::Storage,
+    storage::{Piece, Put, Storage, joined},
 };
 
 /// How many read-ahead threads there are, and how much may wait for them.
@@ -100,13 +99,20 @@ impl<F: Fetch> DiskCache<F> {
         DiskCache::start(Storage::Slabs(slabs), index, Some(lock), capacity_bytes, fetch, options)
     }
 
-    /// A cache of `capacity_bytes` of memory, empty.
+    /// A cache of `capacity_bytes` of memory, empty. What it takes may be more: at most twice what it holds, and an eighth of the capacity.
     ///
     /// # Errors
     /// [`CacheError::Thread`].
     pub fn memory(capacity_bytes: u64, fetch: F, options: CacheOptions) -> Result<DiskCache<F>, CacheError> {
         let index = Index::new(slots_in(capacity_bytes));
-        DiskCache::start(Storage::Memory(Memory::new()), index, None, capacity_bytes, fetch, options)
+        DiskCache::start(
+            Storage::Memory(Memory::new(capacity_bytes / 8)),
+            index,
+            None,
+            capacity_bytes,
+            fetch,
+            options,
+        )
     }
 
     fn start(
@@ -139,6 +145,32 @@ impl<F: Fetch> DiskCache<F> {
         len: u64,
         hint: Hint,
     ) -> Result<Bytes, ReadError<F::Error>> {
+        Ok(joined(&self.read_pieces((object, object_len), offset, len, hint)?))
+    }
+
+    /// The same as it lies in memory, one part behind the other: nothing is copied.
+    ///
+    /// # Errors
+    /// As [`DiskCache::read`].
+    pub fn read_parts(
+        &self,
+        object: ObjectKey,
+        object_len: u64,
+        offset: u64,
+        len: u64,
+        hint: Hint,
+    ) -> Result<Vec<Bytes>, ReadError<F::Error>> {
+        let pieces = self.read_pieces((object, object_len), offset, len, hint)?;
+        Ok(pieces.iter().map(Piece::bytes).collect())
+    }
+
+    fn read_pieces(
+        &self,
+        (object, object_len): (ObjectKey, u64),
+        offset: u64,
+        len: u64,
+        hint: Hint,
+    ) -> Result<Vec<Piece>, ReadError<F::Error>> {
         let whole = Object { key: object, len: object_len };
         match offset.checked_add(len).map(|end| offset..end).filter(|range| whole.holds(range)) {
             Some(range) => self.shared.read(whole, &range, hint),
@@ -176,7 +208,7 @@ impl<F: Fetch> DiskCache<F> {
             let chunk = whole.bytes(&(index..index + 1));
             if range.start <= chunk.start && chunk.end <= range.end {
                 let payload = &bytes[(chunk.start - offset) as usize..(chunk.end - offset) as usize];
-                self.shared.keep(whole.chunk(index), payload.len() as u32, (0, payload), None);
+                self.shared.keep(&all_of(whole.chunk(index), payload), None);
             }
         }
     }
@@ -197,7 +229,7 @@ impl<F: Fetch> DiskCache<F> {
         for index in whole.chunks(&(0..len)) {
             payload.resize(whole.chunk_len(index) as usize, 0);
             file.read_exact_at(&mut payload, u64::from(index) * CHUNK_BYTES).map_err(failed)?;
-            self.shared.keep(whole.chunk(index), payload.len() as u32, (0, &payload), None);
+            self.shared.keep(&all_of(whole.chunk(index), &payload), None);
         }
         Ok(())
     }
@@ -267,6 +299,11 @@ impl<F: Fetch> DiskCache<F> {
     }
 }
 
+/// A whole chunk, to be copied.
+fn all_of(key: ChunkKey, part: &[u8]) -> Put<'_> {
+    Put { key, len: part.len() as u32, at: 0, part, within: None }
+}
+
 impl<F: Fetch> Drop for DiskCache<F> {
     fn drop(&mut self) {
         self.shutdown();
@@ -274,27 +311,21 @@ impl<F: Fetch> Drop for DiskCache<F> {
 }
 
 impl<F: Fetch> Shared<F> {
-    /// Writes a part of a chunk of `len` bytes, from its byte `at` on, to a slot, beside what is there of it, and publishes that, unless it is
-    /// there already, or came by a flight that is no longer wanted. A fault of the disk is noted, and the chunk not kept.
-    pub(crate) fn keep(
-        &self,
-        key: ChunkKey,
-        len: u32,
-        (at, part): (u32, &[u8]),
-        flight: Option<&Arc<Flight<F::Error>>>,
-    ) {
-        let header = ChunkHeader::of(key, len, at as usize, part);
+    /// Writes a part of a chunk to a slot, beside what is there of it, and publishes that, unless it is there already, or came by a flight that is no
+    /// longer wanted. A fault of the disk is noted, and the chunk not kept.
+    pub(crate) fn keep(&self, put: &Put<'_>, flight: Option<&Arc<Flight<F::Error>>>) {
+        let Put { key, len, .. } = *put;
         let room = {
             let index = &mut self.state.lock().index;
             match index.find(key) {
-                Some(found) if found.len != len || header.present & !found.present == 0 => None,
+                Some(found) if found.len != len || put.present() & !found.present == 0 => None,
                 // While it is out of the index, no reader takes header and payload for one that are not.
                 Some(found) => index.take(key).map(|taken| (taken.slot, found.present, Some(taken))),
                 None => index.reserve().map(|slot| (slot, 0, None)),
             }
         };
         let Some((slot, older, taken)) = room else { return };
-        let present = match self.storage.write(slot, &header, (at, part), older) {
+        let present = match self.storage.write(slot, put, older) {
             Ok(present) => present,
             Err(error) => {
                 self.note_fault(&error);

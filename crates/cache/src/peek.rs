@@ -6,7 +6,8 @@ use crate::{
     CHUNK_BYTES, DiskCache, Fetch, Hint, ObjectKey,
     cache::Shared,
     key::Object,
-    read::{Plan, assemble},
+    read::Plan,
+    storage::{in_order, joined},
 };
 
 impl<F: Fetch> DiskCache<F> {
@@ -60,7 +61,7 @@ impl<F: Fetch> Shared<F> {
         for run in &plan.cached {
             pieces.extend(self.read_run(run, &range, hint).ok()?);
         }
-        Some(assemble(pieces, (range.end - range.start) as usize))
+        Some(joined(&in_order(pieces)))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     cache::{Shared, State},
     flight::Flight,
     key::Object,
-    storage::{Piece, Run, Storage},
+    storage::{Piece, Put, Run, Storage, in_order},
 };
 
 /// Largest request of a reader, in chunks: 8 MiB.
@@ -90,13 +90,13 @@ impl Missing {
 }
 
 impl<F: Fetch> Shared<F> {
-    /// The bytes `range`, which `object` holds.
+    /// The bytes `range`, which `object` holds, in their order.
     pub(crate) fn read(
         &self,
         object: Object,
         range: &Range<u64>,
         hint: Hint,
-    ) -> Result<Bytes, ReadError<F::Error>> {
+    ) -> Result<Vec<Piece>, ReadError<F::Error>> {
         let mut pending: Vec<u32> = object.chunks(range).collect();
         let mut pieces = Vec::new();
         let mut attempt = 0;
@@ -126,7 +126,7 @@ impl<F: Fetch> Shared<F> {
             pending.sort_unstable();
             attempt += 1;
         }
-        Ok(assemble(pieces, (range.end - range.start) as usize))
+        Ok(in_order(pieces))
     }
 
     /// Says where each of `chunks`, which ascend, comes from, and registers flights for those that are nowhere.
@@ -286,14 +286,15 @@ impl<F: Fetch> Shared<F> {
 
 impl<F: Fetch> Shared<F> {
     /// Keeps what a flight brought.
-    fn keep_all(&self, flight: &Arc<Flight<F::Error>>, fetched: &[u8]) {
+    fn keep_all(&self, flight: &Arc<Flight<F::Error>>, fetched: &Bytes) {
         let object = flight.object;
         for chunk in flight.chunks.clone() {
             let part = object.part(chunk, &flight.bytes);
             let from = (part.start - flight.bytes.start) as usize;
             let Some(bytes) = fetched.get(from..from + (part.end - part.start) as usize) else { return };
             let at = (part.start - u64::from(chunk) * CHUNK_BYTES) as u32;
-            self.keep(object.chunk(chunk), object.chunk_len(chunk), (at, bytes), Some(flight));
+            let (key, len) = (object.chunk(chunk), object.chunk_len(chunk));
+            self.keep(&Put { key, len, at, part: bytes, within: Some(fetched) }, Some(flight));
         }
     }
 }
@@ -340,19 +341,6 @@ fn piece_of<E: Clone>(
         let (wanted, got) = (part.end - part.start, whole.end.saturating_sub(part.start));
         return Err(ReadError::WrongLength { object: object.key, offset: part.start, wanted, got });
     }
-    let bytes = fetched.slice((part.start - whole.start) as usize..(part.end - whole.start) as usize);
-    Ok(Piece { at: part.start, bytes })
-}
-
-/// Joins the pieces, which make up `len` bytes without a gap.
-pub(crate) fn assemble(mut pieces: Vec<Piece>, len: usize) -> Bytes {
-    pieces.sort_unstable_by_key(|piece| piece.at);
-    if let [piece] = pieces.as_slice() {
-        debug_assert_eq!(piece.bytes.len(), len);
-        return piece.bytes.clone();
-    }
-    let mut whole = Vec::with_capacity(len);
-    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.bytes));
-    debug_assert_eq!(whole.len(), len);
-    Bytes::from(whole)
+    let at = part.start;
+    Ok(Piece { at, buffer: fetched, part: (at - whole.start) as usize..(part.end - whole.start) as usize })
 }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::{
     CHUNK_BYTES,
-    header::{ChunkHeader, Grains},
+    header::{ChunkHeader, Grains, grains},
     index::Found,
-    key::Object,
+    key::{ChunkKey, Object},
     memory::Memory,
     slabs::{SLAB_SLOTS, Slabs},
 };
@@ -39,10 +39,67 @@ pub(crate) struct Fault {
     pub source: Option<io::Error>,
 }
 
-/// A piece of what was asked for, and where in the object it begins.
+/// A piece of what was asked for: where in the object it begins, and which part of which buffer it is.
 pub(crate) struct Piece {
     pub at: u64,
-    pub bytes: Bytes,
+    pub buffer: Bytes,
+    pub part: Range<usize>,
+}
+
+impl Piece {
+    /// All of a buffer.
+    pub(crate) fn whole(at: u64, bytes: Bytes) -> Piece {
+        Piece { at, part: 0..bytes.len(), buffer: bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.buffer.slice(self.part.clone())
+    }
+
+    /// Adds what follows, if it does so in the same buffer.
+    pub(crate) fn add(&mut self, next: &Piece) -> bool {
+        let same = self.buffer.as_ptr() == next.buffer.as_ptr() && self.buffer.len() == next.buffer.len();
+        let follows = same && self.part.end == next.part.start;
+        if follows {
+            self.part.end = next.part.end;
+        }
+        follows
+    }
+}
+
+/// Pieces in the order in which they follow each other, those that do so in one buffer as one.
+pub(crate) fn in_order(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_unstable_by_key(|piece| piece.at);
+    pieces.dedup_by(|next, piece| piece.add(next));
+    pieces
+}
+
+/// All of them as one, copied where they are several.
+pub(crate) fn joined(pieces: &[Piece]) -> Bytes {
+    if let [piece] = pieces {
+        return piece.bytes();
+    }
+    let mut whole = Vec::with_capacity(pieces.iter().map(|piece| piece.part.len()).sum());
+    pieces.iter().for_each(|piece| whole.extend_from_slice(&piece.buffer[piece.part.clone()]));
+    Bytes::from(whole)
+}
+
+/// What goes to a slot: a part of a chunk of `len` bytes, from its byte `at` (a multiple of a grain) to the end of a grain or of the chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct Put<'a> {
+    pub key: ChunkKey,
+    pub len: u32,
+    pub at: u32,
+    pub part: &'a [u8],
+    /// The buffer that the part lies in, where that may be kept.
+    pub within: Option<&'a Bytes>,
+}
+
+impl Put<'_> {
+    /// The grains that it brings.
+    pub(crate) fn present(&self) -> Grains {
+        grains(&(self.at as usize..self.at as usize + self.part.len()))
+    }
 }
 
 /// Where the payloads are.
@@ -52,26 +109,20 @@ pub(crate) enum Storage {
 }
 
 impl Storage {
-    /// Writes `part` of a chunk, from its byte `at` on, to a reserved slot: payload first, header second. `older` says what the slot has of the
-    /// same chunk already. Returns what it has then.
-    pub(crate) fn write(
-        &self,
-        slot: u32,
-        header: &ChunkHeader,
-        (at, part): (u32, &[u8]),
-        older: Grains,
-    ) -> io::Result<Grains> {
+    /// Writes to a reserved slot: payload first, header second. `older` says what the slot has of the same chunk already. Returns what it has then.
+    pub(crate) fn write(&self, slot: u32, put: &Put<'_>, older: Grains) -> io::Result<Grains> {
         match self {
             Storage::Slabs(slabs) => {
+                let header = ChunkHeader::of(put.key, put.len, put.at as usize, put.part);
                 let same = |found: &ChunkHeader| found.key == header.key && found.len == header.len;
                 let older = if older == 0 { None } else { slabs.header(slot)?.filter(same) };
-                let joined = older.map_or(*header, |older| header.joined(&older));
-                slabs.write(slot, &joined, at, part)?;
+                let joined = older.map_or(header, |older| header.joined(&older));
+                slabs.write(slot, &joined, put.at, put.part)?;
                 Ok(joined.present)
             }
             Storage::Memory(memory) => {
-                memory.write(slot, header.len, at, part);
-                Ok(header.present | older)
+                memory.write(slot, put);
+                Ok(put.present() | older)
             }
         }
     }
@@ -94,7 +145,7 @@ impl Storage {
         let range = range.start.max(bytes.start)..range.end.min(bytes.end);
         match self {
             Storage::Slabs(slabs) => {
-                slabs.read(run, &range).map(|bytes| vec![Piece { at: range.start, bytes }])
+                slabs.read(run, &range).map(|bytes| vec![Piece::whole(range.start, bytes)])
             }
             Storage::Memory(memory) => memory.read(run, &range),
         }

@@ -15,8 +15,9 @@ use forebay_format::{
 use forebay_types::limits::FRAME_SIZE;
 
 use crate::{
-    Access, RunReader, SourceError,
+    Access, Parts, RunReader, SourceError,
     frame_cache::{Frame, FrameCache},
+    pieces::{parts_len, take_parts},
 };
 
 /// Runs of at most this many stored bytes are fetched with their table in one read, if they are wanted whole or have one frame.
@@ -261,7 +262,7 @@ impl RunReader {
 
     /// Whole frames that are stored as they are, verified, in the source's own memory, if it shares that. The table comes along where it lies
     /// before them and is not known.
-    pub(crate) fn shared(&self, wanted: &Wanted<'_>) -> Result<Option<Bytes>, Attempt> {
+    pub(crate) fn shared(&self, wanted: &Wanted<'_>) -> Result<Option<Parts>, Attempt> {
         let (extent, frames) = (wanted.extent, wanted.frames());
         if !is_raw(extent) || !wanted.is_whole(frames.start) || !wanted.is_whole(frames.end - 1) {
             return Ok(None);
@@ -274,25 +275,28 @@ impl RunReader {
         let len = (before + wanted.range.len()) as u32;
         let truncated = || Attempt::Format(FormatError::Truncated { what: "a run" }, place, len);
         let offset = extent.run_offset.checked_add(u64::from(place)).ok_or_else(truncated)?;
-        let Some(mut bytes) = self.source.share(extent.segment, offset, len, wanted.access)? else {
+        let Some(mut parts) = self.source.share(extent.segment, offset, len, wanted.access)? else {
             return Ok(None);
         };
-        if bytes.len() != len as usize {
+        if parts_len(&parts) != len as usize {
             return Err(truncated());
         }
         let table = match known {
             Some(table) => table,
             None if with_table => {
-                let table = decode_table(extent, &bytes.split_to(table_len))?;
+                let table = decode_table(extent, &take_parts(&mut parts, table_len).concat())?;
                 self.keep_table(extent, table)?
             }
             None => self.table(wanted)?,
         };
-        for (index, frame) in frames.zip(bytes.chunks(FRAME_SIZE)) {
+        let mut rest = parts.clone();
+        for index in frames {
+            let frame = take_parts(&mut rest, FRAME_SIZE);
             let (at, len) = stored_at(extent, &table, index, index)?;
-            table.verify_frame(index, frame).map_err(|error| Attempt::Format(error, at, len))?;
+            let verified = table.verify_frame_parts(index, frame.iter().map(AsRef::as_ref));
+            verified.map_err(|error| Attempt::Format(error, at, len))?;
         }
-        Ok(Some(bytes))
+        Ok(Some(parts))
     }
 
     /// What is wanted, the frames that are not cached in as few reads as that takes.

@@ -30,7 +30,7 @@ pub use forebay_env::buffers::Buffer;
 pub use journal::{Append, Damage, Dropped, Journal, JournalFile, Replay, Replayed, Urgency};
 pub use memory::{MemoryObject, SegmentBuffer};
 pub use packed::PackedWriter;
-pub use pieces::{ReadPiece, ReadPieces};
+pub use pieces::{Parts, ReadPiece, ReadPieces};
 pub use reader::{ReadError, RunReader};
 pub use sealed::{SealedSegment, combine, read_footer};
 pub use source::{Access, SegmentSource, SourceError};

@@ -1,12 +1,11 @@
 use std::{fmt, sync::Arc};
 
-use bytes::Bytes;
 use forebay_env::buffers::Buffers;
 use forebay_format::{FormatError, Keyring, row::Extent};
 use forebay_types::{SegmentId, limits::FRAME_SIZE};
 
 use crate::{
-    Access, Buffer, SegmentSource, SourceError,
+    Access, Buffer, Parts, SegmentSource, SourceError,
     fetch::{Attempt, Wanted},
     frame_cache::FrameCache,
 };
@@ -145,10 +144,10 @@ impl RunReader {
         from: u32,
         len: u32,
         access: Access,
-    ) -> Result<Bytes, ReadError> {
+    ) -> Result<Parts, ReadError> {
         check_range(extent, from, len)?;
         if len == 0 {
-            return Ok(Bytes::new());
+            return Ok(Parts::new());
         }
         let wanted = wanted(extent, from, len, access);
         if wanted.frames().len() > 1 {
@@ -157,7 +156,7 @@ impl RunReader {
             }
             let mut out = self.buffer(len as usize);
             self.twice(extent, || self.fill(&wanted, &mut out))?;
-            return Ok(out.freeze());
+            return Ok(Parts::from([out.freeze()]));
         }
         let at = wanted.range.start % FRAME_SIZE;
         self.twice(extent, || {
@@ -165,7 +164,7 @@ impl RunReader {
             if frame.len() < at + len as usize {
                 return Err(wanted.short("a frame"));
             }
-            Ok(frame.slice(at..at + len as usize))
+            Ok(Parts::from([frame.slice(at..at + len as usize)]))
         })
     }
 

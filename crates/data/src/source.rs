@@ -3,6 +3,8 @@ use std::io;
 use bytes::Bytes;
 use forebay_types::SegmentId;
 
+use crate::Parts;
+
 /// What a reader will do next, as far as it can be told: how much around what it wants is worth fetching.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
@@ -51,7 +53,7 @@ pub trait SegmentSource: Send + Sync {
         offset: u64,
         len: u32,
         access: Access,
-    ) -> Result<Option<Bytes>, SourceError> {
+    ) -> Result<Option<Parts>, SourceError> {
         let _ = (segment, offset, len, access);
         Ok(None)
     }

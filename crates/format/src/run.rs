@@ -200,11 +200,24 @@ impl RunTable {
     /// # Errors
     /// [`FormatError`] where they are not what was written.
     pub fn verify_frame(&self, index: usize, stored: &[u8]) -> Result<(), FormatError> {
+        self.verify_frame_parts(index, std::iter::once(stored))
+    }
+
+    /// The same of bytes that lie in several places, one behind the other.
+    ///
+    /// # Errors
+    /// [`FormatError`] where they are not what was written.
+    pub fn verify_frame_parts<'a>(
+        &self,
+        index: usize,
+        stored: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), FormatError> {
         let frame = self.frames.get(index).ok_or(FormatError::Truncated { what: "a frame" })?;
-        if stored.len() != frame.stored_len as usize {
+        let (found, len) =
+            stored.fold((0, 0), |(crc, len), part| (crc32c::crc32c_append(crc, part), len + part.len()));
+        if len != frame.stored_len as usize {
             return Err(FormatError::Truncated { what: "a frame" });
         }
-        let found = crc32c::crc32c(stored);
         if found != frame.crc {
             return Err(FormatError::Checksum { what: "a frame", expected: frame.crc, found });
         }

@@ -7,7 +7,7 @@ use std::{fmt, ops::Range, path::Path};
 
 use bytes::Bytes;
 use forebay_cache::{CacheError, CacheOptions, CacheStats, DiskCache, Fetch, Hint, ObjectKey, ReadError};
-use forebay_data::{Access, SourceError};
+use forebay_data::{Access, Parts, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_object::{Backend, ErrorKind, ObjectError, ObjectStore, Patience, StoreUrl};
 use forebay_types::{SegmentId, VolumeId};
@@ -162,11 +162,19 @@ impl ObjectReader {
         let range = offset..offset.saturating_add(out.len() as u64);
         let read = match self.in_cache() {
             Some(cached) => self.read_cached(cached, segment, object, range, access),
-            None => self.store.get_range(&object_key(object), range).map_err(Wrong::Store),
+            None => self
+                .store
+                .get_range(&object_key(object), range)
+                .map(|bytes| vec![bytes])
+                .map_err(Wrong::Store),
         };
-        let bytes = read.map_err(|wrong| wrong.explain(segment, offset))?;
-        let got = bytes.len().min(out.len());
-        out[..got].copy_from_slice(&bytes[..got]);
+        let parts = read.map_err(|wrong| wrong.explain(segment, offset))?;
+        let mut got = 0;
+        for part in parts {
+            let len = part.len().min(out.len() - got);
+            out[got..got + len].copy_from_slice(&part[..len]);
+            got += len;
+        }
         Ok(got)
     }
 
@@ -187,11 +195,11 @@ impl ObjectReader {
         offset: u64,
         len: u32,
         access: Access,
-    ) -> Result<Option<Bytes>, SourceError> {
+    ) -> Result<Option<Parts>, SourceError> {
         let Some(cached) = self.in_cache() else { return Ok(None) };
         let range = offset..offset.saturating_add(u64::from(len));
         let read = self.read_cached(cached, segment, object, range, access);
-        read.map(Some).map_err(|wrong| wrong.explain(segment, offset))
+        read.map(|parts| Some(Parts::from_vec(parts))).map_err(|wrong| wrong.explain(segment, offset))
     }
 
     fn read_cached(
@@ -201,7 +209,7 @@ impl ObjectReader {
         object: ObjectRef,
         range: Range<u64>,
         access: Access,
-    ) -> Result<Bytes, Wrong> {
+    ) -> Result<Vec<Bytes>, Wrong> {
         let (key, object_len) = (cache_key(object), self.object_len(cached, object)?);
         let hint = match access {
             Access::Random => Hint::Random,
@@ -209,7 +217,7 @@ impl ObjectReader {
             Access::Sequential => Hint::Sequential,
         };
         let (offset, len) = (range.start, range.end - range.start);
-        cached.cache.read(key, object_len, offset, len, hint).map_err(|error| match error {
+        cached.cache.read_parts(key, object_len, offset, len, hint).map_err(|error| match error {
             ReadError::Fetch(error) => Wrong::Store(error),
             ReadError::Abandoned { .. } => {
                 Wrong::Source(SourceError::Unavailable { segment, detail: error.to_string() })

@@ -34,13 +34,14 @@ pub fn read_pieces(reader: &RunReader, pieces: &[Piece], access: Access) -> Resu
     let is_gap = |piece: &Piece| piece.source == PieceSource::Hole && piece.len >= HOLE_MIN;
     let mut out = ReadPieces::new();
     for group in pieces.chunk_by(|one, two| !is_gap(one) && !is_gap(two)) {
-        out.push(match group {
-            [gap] if is_gap(gap) => ReadPiece::Zeros(gap.len as usize),
+        match group {
+            [gap] if is_gap(gap) => out.push(ReadPiece::Zeros(gap.len as usize)),
             [Piece { source: PieceSource::Extent(extent), len, .. }] => {
-                ReadPiece::Bytes(reader.read_bytes(extent, 0, *len as u32, access)?)
+                let parts = reader.read_bytes(extent, 0, *len as u32, access)?;
+                out.extend(parts.into_iter().map(ReadPiece::Bytes));
             }
-            group => ReadPiece::Bytes(read_together(reader, group, access)?),
-        });
+            group => out.push(ReadPiece::Bytes(read_together(reader, group, access)?)),
+        }
     }
     Ok(out)
 }

@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use forebay_data::{Access, DataError, Journal, SegmentSource, SourceError, Streams};
+use forebay_data::{Access, DataError, Journal, Parts, SegmentSource, SourceError, Streams};
 use forebay_format::row::ObjectRef;
 use forebay_meta::Namespace;
 use forebay_reading::{ObjectReader, Stored as ObjectRange};
@@ -123,7 +123,7 @@ impl SegmentSource for Source {
         offset: u64,
         len: u32,
         access: Access,
-    ) -> Result<Option<Bytes>, SourceError> {
+    ) -> Result<Option<Parts>, SourceError> {
         if !self.objects.shares() || self.journal.has(segment) || self.streams.has(segment) {
             return Ok(None);
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_data::{Access, SegmentSource, SourceError};
+use forebay_data::{Access, Parts, SegmentSource, SourceError};
 use forebay_format::row::ObjectRef;
 use forebay_group::MemberId;
 use forebay_meta::{Piece, PieceSource};
@@ -224,7 +224,7 @@ impl SegmentSource for Source {
         offset: u64,
         len: u32,
         access: Access,
-    ) -> Result<Option<Bytes>, SourceError> {
+    ) -> Result<Option<Parts>, SourceError> {
         let reader = self.reader(segment);
         if !reader.shares() || self.is_with_members(segment) {
             return Ok(None);

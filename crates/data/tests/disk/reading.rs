@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_data::{Access, ReadError, RunReader, SegmentSource, SourceError};
+use forebay_data::{Access, Parts, ReadError, RunReader, SegmentSource, SourceError};
 use forebay_format::{Keyring, MasterKey, RunSealer, row::Extent, run};
 use forebay_types::{Compression, SegmentId, limits::FRAME_SIZE};
 use parking_lot::Mutex;
@@ -23,8 +23,8 @@ struct Memory {
     broken: Mutex<Vec<u64>>,
     reads: AtomicUsize,
     distrusted: Mutex<Vec<(u64, u32)>>,
-    /// Whether they are lent out.
-    shares: bool,
+    /// They are lent out, in parts of so many bytes.
+    shares: Option<usize>,
 }
 
 impl SegmentSource for Memory {
@@ -50,14 +50,30 @@ impl SegmentSource for Memory {
         offset: u64,
         len: u32,
         _: Access,
-    ) -> Result<Option<Bytes>, SourceError> {
-        if self.shares { self.read(segment, offset, len).map(Some) } else { Ok(None) }
+    ) -> Result<Option<Parts>, SourceError> {
+        let Some(part) = self.shares else { return Ok(None) };
+        let mut bytes = self.read(segment, offset, len)?;
+        let mut parts = Parts::new();
+        while !bytes.is_empty() {
+            parts.push(bytes.split_to(part.min(bytes.len())));
+        }
+        Ok(Some(parts))
     }
 
     fn distrust(&self, _: SegmentId, offset: u64, len: u32) {
         self.flipped.lock().retain(|at| !(offset..offset + u64::from(len)).contains(at));
         self.distrusted.lock().push((offset, len));
     }
+}
+
+fn read_bytes(
+    reader: &RunReader,
+    extent: &Extent,
+    from: u32,
+    len: u32,
+    access: Access,
+) -> Result<Vec<u8>, ReadError> {
+    reader.read_bytes(extent, from, len, access).map(|parts| parts.concat())
 }
 
 struct Stored {
@@ -112,7 +128,7 @@ proptest! {
         runs in prop::collection::vec((any::<u64>(), lengths(), select(Compression::ALL), any::<bool>()), 1..4),
         reads in prop::collection::vec((any::<prop::sample::Index>(), any::<[u32; 4]>()), 1..20),
         cache in select(vec![0u64, 200_000, 16 << 20]),
-        shares in any::<bool>(),
+        shares in select(vec![None, Some(usize::MAX), Some(100_000), Some(5000)]),
     ) {
         let memory = Arc::new(Memory { shares, ..Memory::default() });
         let stored: Vec<Stored> =
@@ -120,10 +136,10 @@ proptest! {
         let reader = reader(&memory, cache);
         for (which, [skip, len, from, part]) in reads {
             let Stored { raw, extent } = &stored[which.index(stored.len())];
-            let whole = reader.read_bytes(extent, 0, extent.len, Access::Sequential).expect("the bytes");
+            let whole = read_bytes(&reader, extent, 0, extent.len, Access::Sequential).expect("the bytes");
             prop_assert!(whole == raw[..], "all of {extent:?}");
             let frame = (from as usize % raw.len() / FRAME_SIZE * FRAME_SIZE) as u32;
-            let rest = reader.read_bytes(extent, frame, extent.len - frame, Access::Nearby).expect("the bytes");
+            let rest = read_bytes(&reader, extent, frame, extent.len - frame, Access::Nearby).expect("the bytes");
             prop_assert!(rest == raw[frame as usize..], "from {frame} on of {extent:?}");
             let skip = skip % extent.run_len;
             let len = 1 + len % (extent.run_len - skip);
@@ -134,7 +150,7 @@ proptest! {
             reader.read(&extent, from, part, &mut out).expect("the bytes");
             let at = (skip + from) as usize;
             for access in [Access::Random, Access::Nearby, Access::Sequential] {
-                let bytes = reader.read_bytes(&extent, from, part, access).expect("the bytes");
+                let bytes = read_bytes(&reader, &extent, from, part, access).expect("the bytes");
                 prop_assert!(bytes == raw[at..at + part as usize], "{part} bytes from {from} of {extent:?}");
                 let mut buffer = reader.buffer(part as usize);
                 buffer.fill(0xee);
@@ -151,7 +167,7 @@ proptest! {
     #[test]
     fn damage_is_healed_or_named(
         seed in any::<u64>(), len in lengths(), compression in select(Compression::ALL), sealed in any::<bool>(),
-        place in any::<prop::sample::Index>(), lasting in any::<bool>(), shares in any::<bool>()
+        place in any::<prop::sample::Index>(), lasting in any::<bool>(), shares in select(vec![None, Some(usize::MAX), Some(100_000), Some(5000)])
     ) {
         let memory = Arc::new(Memory { shares, ..Memory::default() });
         let Stored { raw, extent } = store(&memory, seed, len, compression, sealed);
@@ -160,13 +176,12 @@ proptest! {
         let mut out = vec![1];
         let reader = reader(&memory, 0);
         if lasting {
-            let bytes = reader.read_bytes(&extent, 0, extent.len, Access::Sequential);
+            let bytes = read_bytes(&reader, &extent, 0, extent.len, Access::Sequential);
             prop_assert!(matches!(bytes, Err(ReadError::Corrupt { .. })), "{bytes:?}");
             memory.distrusted.lock().clear();
         }
-        let outcome = match shares {
-            true => reader
-                .read_bytes(&extent, 0, extent.len, Access::Sequential)
+        let outcome = match shares.is_some() {
+            true => read_bytes(&reader, &extent, 0, extent.len, Access::Sequential)
                 .map(|bytes| out.extend_from_slice(&bytes)),
             false => reader.read(&extent, 0, extent.len, &mut out),
         };
@@ -224,7 +239,7 @@ fn a_raw_frame_is_kept_for_those_who_come_back() {
     let reader = reader(&memory, 16 << 20);
     let read = |from: u32, len: u32, access| {
         let before = memory.reads.load(Ordering::Relaxed);
-        let bytes = reader.read_bytes(&extent, from, len, access).expect("bytes");
+        let bytes = read_bytes(&reader, &extent, from, len, access).expect("bytes");
         assert!(bytes == raw[from as usize..(from + len) as usize]);
         memory.reads.load(Ordering::Relaxed) - before
     };
@@ -247,26 +262,26 @@ fn whole_raw_frames_take_one_read_and_no_room_in_the_cache() {
     let Stored { raw, extent } = store(&memory, 1, (1 << 20) - 100, Compression::None, false);
     let reader = reader(&memory, 16 << 20);
     let reads = || memory.reads.load(Ordering::Relaxed);
-    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
+    assert!(read_bytes(&reader, &extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
     assert_eq!(reads(), 2, "the table, and all frames");
     let table_only = reader.cached_bytes();
-    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Nearby).expect("bytes") == raw);
+    assert!(read_bytes(&reader, &extent, 0, extent.len, Access::Nearby).expect("bytes") == raw);
     assert_eq!((reads(), reader.cached_bytes()), (3, table_only));
-    let part = reader.read_bytes(&extent, 1000, 300_000, Access::Random).expect("bytes");
+    let part = read_bytes(&reader, &extent, 1000, 300_000, Access::Random).expect("bytes");
     assert!(part == raw[1000..301_000]);
     assert_eq!(reads(), 6, "the first frame, the whole ones, the last frame");
 }
 
 #[test]
 fn what_a_source_shares_is_not_copied_and_takes_one_read() {
-    let memory = Arc::new(Memory { shares: true, ..Memory::default() });
+    let memory = Arc::new(Memory { shares: Some(usize::MAX), ..Memory::default() });
     let Stored { raw, extent } = store(&memory, 1, (1 << 20) - 100, Compression::None, false);
     let reader = reader(&memory, 16 << 20);
     let reads = || memory.reads.load(Ordering::Relaxed);
-    assert!(reader.read_bytes(&extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
+    assert!(read_bytes(&reader, &extent, 0, extent.len, Access::Sequential).expect("bytes") == raw);
     assert_eq!(reads(), 1, "the table and all frames");
     let from = 2 * FRAME_SIZE as u32;
-    let two = reader.read_bytes(&extent, from, from, Access::Sequential).expect("bytes");
+    let two = read_bytes(&reader, &extent, from, from, Access::Sequential).expect("bytes");
     assert!(two == raw[2 * FRAME_SIZE..4 * FRAME_SIZE]);
     assert_eq!(reads(), 2, "the table is known");
 }

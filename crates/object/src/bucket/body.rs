@@ -7,6 +7,8 @@ use forebay_env::buffers::{Buffer, Buffers};
 
 /// Longer answers come in memory of their own, which grows with what comes: a length that is only announced reserves none.
 const POOLED_MAX: u64 = 16 << 20;
+/// A longer answer may be kept as it came, so it comes in a buffer only where that is hardly longer.
+const LOOSE_MAX: u64 = 256 << 10;
 
 /// An answer on its way.
 pub(super) enum Body {
@@ -21,9 +23,13 @@ pub(super) enum Body {
 impl Body {
     /// For an answer of which `size` bytes are announced.
     pub(super) fn new(buffers: &Arc<Buffers>, size: u64) -> Body {
-        match usize::try_from(size) {
-            Ok(len) if size <= POOLED_MAX => Body::Pooled { bytes: buffers.take(len), came: 0 },
-            _ => Body::Grown(BytesMut::new()),
+        let Some(len) = usize::try_from(size).ok().filter(|_| size <= POOLED_MAX) else {
+            return Body::Grown(BytesMut::new());
+        };
+        let pooled = if size <= LOOSE_MAX { Some(buffers.take(len)) } else { buffers.take_snug(len) };
+        match pooled {
+            Some(bytes) => Body::Pooled { bytes, came: 0 },
+            None => Body::Grown(BytesMut::with_capacity(len)),
         }
     }
 
@@ -56,7 +62,7 @@ mod tests {
     #[test]
     fn what_came_is_what_was_announced_or_nothing() {
         let buffers = Buffers::new(1 << 20);
-        for announced in [0, 10, POOLED_MAX + 10] {
+        for announced in [0, 10, LOOSE_MAX + 10, (1 << 20) - 10, POOLED_MAX + 10] {
             for (first, second) in [(4, 6), (4, 5), (4, 7), (11, 0), (0, 0)] {
                 let mut body = Body::new(&buffers, announced);
                 body.add(&vec![1; first]);
