@@ -114,6 +114,14 @@ fn deadlines_end_on_both_sides_and_keep_their_credit_until_the_answer() {
 }
 
 #[test]
+fn a_deadline_that_the_peer_sees_first_is_one() {
+    let mut pair = Pair::ready();
+    let id = ask(&mut pair);
+    pair.right.refuse(id, &Refusal::new(Code::DEADLINE, ""), pair.now);
+    assert_eq!(pair.answer(Side::Left, id), Err(CallError::Deadline { sent: true }));
+}
+
+#[test]
 fn a_cancelled_request_has_no_event_and_a_late_answer_is_no_error() {
     let mut pair = Pair::ready();
     let id = ask(&mut pair);

@@ -105,7 +105,11 @@ impl Connection {
             FrameType::Error => {
                 let refusal = Refusal::decode(Code(header.kind), &body)
                     .ok_or(ProtocolError::Malformed { what: "an error" })?;
-                self.answered(id, Err(CallError::Refused(refusal)));
+                // The peer's clock may be a little ahead of ours: that is no other end than our own would be.
+                let late = refusal.code == Code::DEADLINE;
+                let error =
+                    if late { CallError::Deadline { sent: true } } else { CallError::Refused(refusal) };
+                self.answered(id, Err(error));
             }
             FrameType::Cancel if id > self.taken.last() => {
                 return Err(ProtocolError::UnknownCancel { id });
