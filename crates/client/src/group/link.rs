@@ -24,8 +24,6 @@ use parking_lot::Mutex;
 
 use super::{Reader, pace::Pace, writes::WriteLink};
 
-/// How long it may take to fetch from the store what it does not have.
-const STORE_MS: u32 = 10_000;
 /// How long it may take to let this client in.
 const GREET_MS: u32 = 5_000;
 /// What a first answer may be expected to take, in microseconds.
@@ -46,6 +44,8 @@ pub(super) enum Answered {
     Bytes(Bytes, u32, ViewEpoch),
     /// The length of the object.
     Length(u64),
+    /// The member does not have it, and asks the store: [`MemberLink::brought`] waits for that.
+    Coming,
     /// The member asked the store, which does not give it.
     StoreFails,
     /// No answer: another one is to be asked.
@@ -187,7 +187,7 @@ impl MemberLink {
         client.call_blocking(request)
     }
 
-    /// Fetches bytes, or a length. A member that does not have them says so at once, and is waited for only then.
+    /// Fetches bytes, or a length. A member that does not have them says so at once.
     pub(super) fn fetch(&self, fetch: &Fetch, reader: &Reader, group: GroupId) -> Answered {
         if self.is_out() || !self.is_up() {
             return Answered::Nothing;
@@ -223,10 +223,23 @@ impl MemberLink {
             self.mean_us.store((mean * 7 + took.min(1_000_000)) / 8, Relaxed);
             return Ok(answered);
         }
+        Ok(Answered::Coming)
+    }
+
+    /// Waits for what the member has said to be coming, [`Answered::Coming`] if it still is after so long.
+    pub(super) fn brought(&self, fetch: &Fetch, within: Duration) -> Answered {
+        let _turn = Turn::new(&self.in_flight, 1);
+        let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
         let waits = Fetch { waits: true, ..*fetch };
-        let brought = self.call_fetch(&waits, STORE_MS)?.ok_or(Why::Nothing)?;
-        self.pace.lock().heard(Instant::now());
-        Ok(brought)
+        match self.call_fetch(&waits, u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1)) {
+            Ok(Some(brought)) => {
+                self.pace.lock().heard(Instant::now());
+                brought
+            }
+            Err(Why::Late) => Answered::Coming,
+            Err(Why::StoreFails) => Answered::StoreFails,
+            Ok(None) | Err(Why::Stranger | Why::Nothing) => Answered::Nothing,
+        }
     }
 
     /// `None`: what is wanted is being fetched.

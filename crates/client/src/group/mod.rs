@@ -1,11 +1,12 @@
 //! Reading a volume through a group of proxies, and writing it over their logs; through which one, where it has several.
 //!
-//! Guarantees: whatever becomes of proxies, a read is answered as the store answers it: where no member answers in time, the store is asked. Bytes are not
-//! verified here; who finds them wrong says so, and has them from the store for a while. Bytes that
+//! Guarantees: whatever becomes of proxies, a read is answered as the store answers it: where no member answers in time, the store is asked, and where that fails,
+//! members once more. Bytes are not verified here; who finds them wrong says so, and has them from the store for a while. Bytes that
 //! a member has taken in are at the member that they were meant for. Relies on placement: who knows the same view asks the same members.
 
 mod choice;
 mod crew;
+mod fetch;
 mod groups;
 mod here;
 mod link;
@@ -29,12 +30,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use forebay_format::row::ObjectRef;
 use forebay_group::{GroupId, MemberId, View, ViewEpoch};
 use forebay_protocol::{
     SegmentPlace,
-    group::{Fetch, GroupView, ViewOf, ViewsOf, Walk},
+    group::{GroupView, ViewOf, ViewsOf},
 };
 use forebay_rpc::Address;
 use forebay_types::SegmentId;
@@ -49,7 +49,7 @@ use crate::{
     group::{
         crew::Crew,
         groups::{Groups, Known},
-        link::{Answered, MemberLink},
+        link::MemberLink,
         near::Near,
         route::Pieces,
     },
@@ -252,52 +252,6 @@ impl VolumeGroup {
             [] => "the volume is read through no group".to_owned(),
             _ => "of the volume's groups none that may have it answers".to_owned(),
         }
-    }
-
-    /// Bytes of an object, all of one piece, from a member of a group. `None`: the store is to be asked.
-    fn fetch(&self, known: &Known, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
-        let shared = &self.shared;
-        if shared.is_wrong(object, offset, u64::from(len)) {
-            return None;
-        }
-        let (segment, at, piece) = shared.pieces.of(object, offset);
-        let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false };
-        let width = known.widths.of(piece);
-        for id in route::candidates(&known.view, &known.here, piece, width, |id| {
-            known.links.get(&id).map_or(u64::MAX, |link| link.cost())
-        }) {
-            let Some(link) = known.links.get(&id) else { continue };
-            match link.fetch(&fetch, &shared.reader, known.id) {
-                Answered::Bytes(bytes, width, epoch) if bytes.len() == len as usize => {
-                    known.widths.learn(piece, width);
-                    shared.told(epoch, known.view.epoch);
-                    let count = if link.on_node { &shared.counts.node } else { &shared.counts.group };
-                    count.fetch_add(u64::from(len), Relaxed);
-                    return Some(bytes);
-                }
-                // The object is shorter than it should be, or not there: the store says so in its own words.
-                Answered::Bytes(..) | Answered::Length(_) | Answered::StoreFails => return None,
-                Answered::Nothing => shared.suspects(known.id, id),
-            }
-        }
-        None
-    }
-
-    /// The length of an object, from a member.
-    fn length(&self, known: &Known, object: ObjectRef) -> Option<u64> {
-        let shared = &self.shared;
-        let (segment, at, piece) = shared.pieces.of(object, 0);
-        let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
-        let none = |_: MemberId| 0;
-        for id in route::candidates(&known.view, &known.here, piece, 1, none) {
-            let Some(link) = known.links.get(&id) else { continue };
-            match link.fetch(&fetch, &shared.reader, known.id) {
-                Answered::Length(len) => return Some(len),
-                Answered::Bytes(..) | Answered::StoreFails => return None,
-                Answered::Nothing => shared.suspects(known.id, id),
-            }
-        }
-        None
     }
 
     fn count_store(&self, bytes: usize) {

@@ -74,7 +74,11 @@ impl Backend for GroupStore {
             let fetched = self.group.fetch(&known, object, start, (end - start) as u32);
             let bytes = match fetched {
                 Some(bytes) => bytes,
-                None => self.read_store(key, start..end)?,
+                None => self.read_store(key, start..end).or_else(|error| {
+                    // Who was late when it was asked may have it: the store need not be there for what is cached.
+                    let late = || self.group.fetch(&known, object, start, (end - start) as u32);
+                    error.is_transient().then(late).flatten().ok_or(error)
+                })?,
             };
             if start == range.start && end == range.end {
                 return Ok(bytes);
@@ -92,14 +96,19 @@ impl Backend for GroupStore {
 
     fn head(&self, key: &str) -> Result<Meta, ObjectError> {
         let known = self.group.gone_by(self.within);
-        match parse_key(key).and_then(|object| self.group.length(&*known?, object)) {
-            Some(size) => Ok(Meta {
-                key: key.to_owned(),
-                size,
-                etag: ETag::default(),
-                modified: SystemTime::UNIX_EPOCH,
+        let length = || parse_key(key).and_then(|object| self.group.length(known.as_deref()?, object));
+        let of = |size| Meta {
+            key: key.to_owned(),
+            size,
+            etag: ETag::default(),
+            modified: SystemTime::UNIX_EPOCH,
+        };
+        match length() {
+            Some(size) => Ok(of(size)),
+            None => self.store.head(key).or_else(|error| {
+                // As of bytes.
+                error.is_transient().then(length).flatten().map(of).ok_or(error)
             }),
-            None => self.store.head(key),
         }
     }
 

@@ -6,6 +6,7 @@ mod failing;
 mod fleet;
 mod flushing;
 mod lanes;
+mod late;
 mod over_members;
 mod owner;
 mod policies;

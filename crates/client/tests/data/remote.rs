@@ -15,13 +15,14 @@ use std::{
 use bytes::Bytes;
 use forebay_client::{ContentsOptions, Listener, Reader, Transport, Trouble, VolumeGroup};
 use forebay_cluster::SessionId;
+use forebay_format::row::ObjectRef;
 use forebay_group::{
     Budget, GroupId, Incarnation, Member, MemberId, MemberState, NotActing, View, ViewEpoch,
 };
 use forebay_protocol::{
     Hello, Kind, Message, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
     Welcome,
-    group::{GroupView, Taken, ViewOf, ViewsOf, Vouch, Vouched, here_socket},
+    group::{Fetch, Fetched, GroupView, Taken, ViewOf, ViewsOf, Vouch, Vouched, here_socket},
 };
 use forebay_proxy::{
     log::{Directory, Log, LogOptions},
@@ -95,6 +96,65 @@ impl std::fmt::Debug for Fault {
     }
 }
 
+/// How the store answers a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Store {
+    /// Not at all.
+    #[default]
+    Hangs,
+    /// After so long, with what the other members have.
+    Gives(Duration),
+    Fails,
+}
+
+/// What a member gives to those who read.
+#[derive(Debug, Default)]
+pub struct Cached {
+    pub objects: BTreeMap<ObjectRef, Bytes>,
+    pub store: Store,
+    /// So many fetches are not answered.
+    pub late: u32,
+    /// How often it was asked.
+    pub fetches: u64,
+}
+
+impl Cached {
+    /// `None`: there is no answer.
+    fn fetch(&mut self, fetch: &Fetch) -> Option<(Duration, Result<connection::Reply, Refused>)> {
+        self.fetches += 1;
+        if self.late > 0 {
+            self.late -= 1;
+            return None;
+        }
+        let reply = |fetched: Fetched, bulk| Ok(connection::Reply { body: fetched.encode().into(), bulk });
+        let has = |store: Duration| {
+            let bytes = self.objects.get(&fetch.object)?;
+            let range = fetch.offset as usize..(fetch.offset + u64::from(fetch.len)) as usize;
+            let here = Fetched::Here { width: 1, epoch: ViewEpoch(1) };
+            Some((
+                store,
+                match fetch.len {
+                    0 => reply(Fetched::Length(bytes.len() as u64), Bytes::new()),
+                    _ => reply(here, bytes.slice(range)),
+                },
+            ))
+        };
+        match self.store {
+            Store::Fails if !self.objects.contains_key(&fetch.object) => {
+                let refusal = Refusal::Unavailable("the store is away".to_owned());
+                let refused = Refused::new(Code(Kind::REFUSED), refusal.to_string());
+                Some((Duration::ZERO, Err(refused.detailed(refusal.encode()))))
+            }
+            Store::Hangs if fetch.waits => None,
+            Store::Gives(after) if fetch.waits => has(after),
+            Store::Gives(_) => Some((Duration::ZERO, reply(Fetched::Coming, Bytes::new()))),
+            Store::Hangs | Store::Fails => {
+                has(Duration::ZERO).or_else(|| Some((Duration::ZERO, reply(Fetched::Coming, Bytes::new()))))
+            }
+        }
+    }
+}
+
 /// Members' faults: of which, from its append with this number on, counted from 1.
 type Plan = Arc<Mutex<Option<(u64, Fault)>>>;
 
@@ -107,6 +167,7 @@ struct Failing {
     away: Arc<AtomicU64>,
     /// It is of a release that knows no kinds from [`LATER`] on.
     older: Arc<AtomicBool>,
+    cached: Arc<Mutex<Cached>>,
 }
 
 /// The first kind that members of the first release do not know: `Warm`.
@@ -123,6 +184,14 @@ impl Handler for Failing {
             return Box::pin(async move {
                 tokio::time::sleep(away).await;
                 Ok(connection::Reply { body: Bytes::new(), bulk: Bytes::new() })
+            });
+        }
+        if Kind::of(request.kind) == Some(Kind::Fetch) {
+            let answer = self.cached.lock().fetch(&Fetch::decode(&request.body).unwrap());
+            return Box::pin(async move {
+                let Some((after, answer)) = answer else { return pending().await };
+                tokio::time::sleep(after).await;
+                answer
             });
         }
         let appends = match Kind::of(request.kind) {
@@ -168,6 +237,7 @@ struct Served {
     appends: Arc<AtomicU64>,
     away: Arc<AtomicU64>,
     older: Arc<AtomicBool>,
+    cached: Arc<Mutex<Cached>>,
     address: String,
     /// Until it is killed.
     running: Option<(Server, tokio::runtime::Runtime)>,
@@ -195,12 +265,14 @@ fn serve(dir: &Path, (group, number): (GroupId, u8), volume: &VolumeInfo) -> Ser
     let inner = Serving(WriteBack::new((group, member), log.clone(), says.clone(), tokens));
     let appends = Arc::new(AtomicU64::new(0));
     let (away, older) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let cached = Arc::new(Mutex::new(Cached::default()));
     let handler = Failing {
         inner,
         plan: plan.clone(),
         appends: appends.clone(),
         away: away.clone(),
         older: older.clone(),
+        cached: cached.clone(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let config = ServerConfig::new(Security::Insecure);
@@ -210,7 +282,7 @@ fn serve(dir: &Path, (group, number): (GroupId, u8), volume: &VolumeInfo) -> Ser
     let listen = [at, Address::Unix(here)];
     let server = runtime.block_on(async { Server::bind(&listen, config, Arc::new(handler)) }).unwrap();
     let address = server.addresses()[0].to_string();
-    Served { log, says, plan, appends, away, older, address, running: Some((server, runtime)) }
+    Served { log, says, plan, appends, away, older, cached, address, running: Some((server, runtime)) }
 }
 
 /// A group, and metadata servers that tell of it.
@@ -334,6 +406,11 @@ impl Group {
         self.with(number, |served| work(&served.says))
     }
 
+    /// What a member gives to those who read.
+    pub fn cached<R>(&self, number: u8, work: impl FnOnce(&mut Cached) -> R) -> R {
+        self.with(number, |served| work(&mut served.cached.lock()))
+    }
+
     /// What a member has, by its log on disk: ends of segments, and whether they are sealed.
     pub fn kept(&self, number: u8) -> BTreeMap<SegmentId, (u64, bool)> {
         let volume = self.volume;
@@ -370,6 +447,11 @@ impl HasCopies for Group {
 
 /// How contents are kept over the groups of which these tell.
 pub fn options(world: &World, servers: Arc<Servers>, here: PathBuf) -> ContentsOptions {
+    world.options().through(&follow(world, servers, here))
+}
+
+/// The groups of which these tell, as a client knows them.
+pub fn follow(world: &World, servers: Arc<Servers>, here: PathBuf) -> Arc<VolumeGroup> {
     let reader = Reader {
         volume: world.volume.name.clone(),
         id: world.volume.id,
@@ -378,7 +460,7 @@ pub fn options(world: &World, servers: Arc<Servers>, here: PathBuf) -> ContentsO
         here: vec![here],
         security: Security::Insecure,
     };
-    world.options().through(&VolumeGroup::start(servers, reader).unwrap())
+    VolumeGroup::start(servers, reader).unwrap()
 }
 
 /// Metadata servers that tell of the groups of a volume.
