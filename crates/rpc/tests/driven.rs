@@ -86,10 +86,14 @@ fn large_payloads_arrive_whole() {
 fn a_deadline_ends_the_wait_and_the_handler() {
     let bed = Bed::new();
     let client = bed.client();
-    let never = || Outgoing { deadline_ms: 20, ..request_of(NEVER, b"") };
+    // It is connected from here on: what has a deadline is sent at once.
+    client.call_blocking(request_of(ECHO, b"")).unwrap();
+    let never = || Outgoing { deadline_ms: 500, ..request_of(NEVER, b"") };
     assert_eq!(client.call_blocking(never()).unwrap_err().class(), Class::Unknown);
     assert_eq!(bed.runtime.block_on(client.call(never())).unwrap_err().class(), Class::Unknown);
-    until("both handlers are dropped", || bed.echo.dropped.load(Ordering::SeqCst) == 2);
+    until("both handlers have begun", || bed.echo.begun.load(Ordering::SeqCst) == 3);
+    // The echo's has ended, too.
+    until("both handlers are dropped", || bed.echo.dropped.load(Ordering::SeqCst) == 3);
     client.call_blocking(request_of(ECHO, b"")).unwrap();
 }
 
@@ -208,6 +212,7 @@ fn nobody_there_is_said_in_a_line() {
     ] {
         let config = ClientConfig::new(vec![address.clone()], Security::Insecure);
         let client = Client::start(config, None).unwrap();
+        until("it is known", || client.down().is_some_and(|why| why.contains(says)));
         let request = Outgoing { deadline_ms: 200, ..request_of(ECHO, b"") };
         let error = client.call_blocking(request).unwrap_err();
         assert!(error.not_done() && error.to_string().contains(says), "{address}: {error}");
@@ -310,7 +315,10 @@ fn a_peer_that_falls_silent_is_cut_off() {
 
 #[test]
 fn a_peer_that_never_reads_is_cut_off_and_costs_no_more_than_its_credit() {
-    let bed = Bed::with(strict());
+    let mut config = strict();
+    // It is not cut off before it has asked for all that it asks for.
+    config.terms.timeouts = Timeouts { preface_ms: 10_000, stall_ms: 2_000, ..config.terms.timeouts };
+    let bed = Bed::with(config);
     let client = bed.client();
     client.call_blocking(request_of(ECHO, b"")).unwrap();
     let mut greedy = raw(&bed);
@@ -346,8 +354,12 @@ fn too_many_connections_are_refused_with_a_reason() {
         client.call_blocking(request_of(ECHO, b"")).unwrap();
     }
     let third = bed.client();
-    let error = third.call_blocking(Outgoing { deadline_ms: 200, ..request_of(ECHO, b"") }).unwrap_err();
-    assert!(error.to_string().contains("too many connections"), "{error}");
+    until("it is told why", || {
+        let request = Outgoing { deadline_ms: 200, ..request_of(ECHO, b"") };
+        let error = third.call_blocking(request).unwrap_err();
+        assert!(error.not_done(), "{error}");
+        error.to_string().contains("too many connections")
+    });
     drop(clients);
     third.call_blocking(request_of(ECHO, b"")).unwrap();
 }

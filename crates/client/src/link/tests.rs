@@ -216,6 +216,14 @@ fn bed(timeout: Option<Duration>, fates: Vec<Fate>) -> Bed {
     bed_of(timeout, Said { fates: fates.into(), ..Said::default() })
 }
 
+/// One whose session has begun by a request without a slot, and what becomes of those that follow.
+fn begun(fates: Vec<Fate>) -> Bed {
+    let bed = bed(None, Vec::new());
+    bed.ask(Operation::Inode(Ino::ROOT)).unwrap();
+    bed.fake.said.lock().fates.extend(fates);
+    bed
+}
+
 fn bed_of(timeout: Option<Duration>, said: Said) -> Bed {
     let fake = Arc::new(Fake { said: Mutex::new(Said { epoch: 1, ..said }), ..Fake::default() });
     let heard = Arc::new(Heard::default());
@@ -332,15 +340,16 @@ impl Drop for Kept {
 
 #[test]
 fn a_change_that_nobody_waits_for_keeps_its_slot_until_it_is_known() {
-    let bed = bed(Some(Duration::from_millis(300)), vec![Fate::Held, Fate::Held]);
+    let bed = begun(vec![Fate::Held, Fate::Held]);
     let dropped = Arc::new(AtomicBool::new(false));
     let kept = Kept(Arc::clone(&dropped));
-    let gave_up = bed.link.ask(change(), None, None, kept, &bed.link.patience());
+    let patience = Patience::new(Some(Duration::from_millis(300)), None);
+    let gave_up = bed.link.ask(change(), None, None, kept, &patience);
     assert!(matches!(gave_up.map(drop), Err(ClientError::TimedOut(_))));
-    bed.fake.until(|said| said.asked.len() == 2);
+    bed.fake.until(|said| said.asked.len() == 3);
     assert!(!dropped.load(SeqCst), "it may be carried out at any time");
     assert_eq!(bed.ask(change()), Ok(Answer::Done));
-    assert_eq!(bed.slots()[2], Some((1, 1)), "another slot");
+    assert_eq!(bed.slots()[3], Some((1, 1)), "another slot");
     bed.fake.release();
     let deadline = std::time::Instant::now() + NEVER;
     while !dropped.load(SeqCst) {
@@ -348,23 +357,23 @@ fn a_change_that_nobody_waits_for_keeps_its_slot_until_it_is_known() {
         std::thread::sleep(Duration::from_millis(1));
     }
     bed.ask(change()).unwrap();
-    assert_eq!(bed.slots()[3], Some((0, 2)), "the slot is free again");
+    assert_eq!(bed.slots()[4], Some((0, 2)), "the slot is free again");
 }
 
 #[test]
 fn what_is_to_be_known_is_asked_to_its_end_when_its_caller_gives_up() {
-    let patience = Patience::new(Some(Duration::from_millis(300)), None);
-    let bed = bed(None, vec![Fate::Held, Fate::Held]);
+    let bed = begun(vec![Fate::Held, Fate::Held]);
     let (to, from) = std::sync::mpsc::channel();
     let then = move |asked: Result<(Response, Operation), ClientError>| to.send(asked).unwrap();
+    let patience = Patience::new(Some(Duration::from_millis(300)), None);
     let asked = bed.link.ask_to_end(change(), None, 1, &patience, then);
     assert!(matches!(asked, Err(ClientError::TimedOut(_))), "{asked:?}");
-    bed.fake.until(|said| said.asked.len() == 2);
+    bed.fake.until(|said| said.asked.len() == 3);
     assert!(from.try_recv().is_err(), "nobody knows yet");
     bed.fake.release();
     let (response, operation) = from.recv_timeout(NEVER).unwrap().unwrap();
     assert!(response.answer == Answer::Done && matches!(operation, Operation::Rmdir(..)));
-    assert_eq!(bed.slots(), [Some((0, 1)); 2], "the same request");
+    assert_eq!(bed.slots()[1..], [Some((0, 1)); 2], "the same request");
 }
 
 /// It would end with the connection, which others use.

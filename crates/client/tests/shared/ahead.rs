@@ -1,8 +1,11 @@
 //! Much that is made by one client.
 
 use std::{
-    sync::{Arc, atomic::Ordering::SeqCst},
-    time::Instant,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
 };
 
 use forebay_client::Settings;
@@ -13,6 +16,8 @@ use forebay_vfs::{Files, VfsError};
 use super::world::{Client, World, directory, file};
 
 const FILES: usize = 1500;
+/// For so long at most what is done is held back, so that more is told in the same request.
+const HELD_BACK: Duration = Duration::from_millis(5);
 
 fn ahead(world: &Arc<World>, name: &str) -> Client {
     world.client_with(Settings { ahead: true, ..Settings::of("v", name) })
@@ -67,12 +72,13 @@ fn unpacking_does_not_wait_for_the_owner() {
         let (top, dirs) = unpack(&one, &format!("top{delay_us}"));
         let made = begun.elapsed();
         one.volume.sync_all().unwrap();
-        let asked = one.asked() - asked;
+        let (durable, asked) = (begun.elapsed(), one.asked() - asked);
         println!(
-            "{FILES} files, {delay_us} us of round trip: {made:.2?}, {:.2?} until all is durable, {asked} requests",
-            begun.elapsed()
+            "{FILES} files, {delay_us} us of round trip: {made:.2?}, {durable:.2?} until all is durable, {asked} requests"
         );
-        assert!(asked < FILES as u64 / 2, "{asked} requests");
+        // The longer it takes on a busy machine, the more often what was held back is told.
+        let told = durable.div_duration_f64(HELD_BACK) as u64;
+        assert!(asked < FILES as u64 / 2 + told, "{asked} requests in {durable:?}");
         one.wire.delay_us.store(0, SeqCst);
         check(&one, &dirs);
         check(&two, &dirs);
@@ -170,21 +176,26 @@ fn a_small_file_is_made_written_and_synced_in_one_request() {
     one.volume.make(dir, b"first", &file()).unwrap();
     one.volume.sync_all().unwrap();
     let (asked, commits) = (one.asked(), one.wire.commits.load(SeqCst));
+    let late = AtomicU64::new(0);
     let write = |at: usize| {
         assert!(matches!(one.volume.lookup(dir, &name(at)), Err(VfsError::NotFound)));
+        let began = Instant::now();
         let ino = one.volume.make(dir, &name(at), &file()).unwrap().ino;
         one.volume.opened(ino);
         one.write(ino, 0, format!("contents of {at}").as_bytes());
         one.volume.set_attr(ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
         one.volume.sync_file(ino).unwrap();
+        late.fetch_add(u64::from(began.elapsed() >= HELD_BACK), SeqCst);
         one.volume.closed(ino);
         ino
     };
     let files: Vec<Ino> = (0..100).map(write).collect();
     let (asked, commits) = (one.asked() - asked, one.wire.commits.load(SeqCst) - commits);
-    println!("100 files, each synced: {asked} requests, {commits} of them commits");
-    // On a busy machine a file may not be written within the time that what makes it is held back.
-    assert!(asked < 150 && commits < 50, "{asked} requests, {commits} commits");
+    let late = late.into_inner();
+    println!("100 files, each synced: {asked} requests, {commits} of them commits, {late} files late");
+    // On a busy machine a file may not be written within the time that what makes it is held back: it is made, changed and committed each by a request then.
+    assert!(asked < 150 + 2 * late, "{asked} requests, {late} files late");
+    assert!(commits < 50 + late, "{commits} commits, {late} files late");
     for (at, ino) in files.iter().enumerate() {
         let found = two.volume.lookup(dir, &name(at)).unwrap();
         assert_eq!((found.ino, found.row.mode), (*ino, 0o600));

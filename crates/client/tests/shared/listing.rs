@@ -1,8 +1,11 @@
 //! One client lists what another one makes and writes.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
 };
 
 use forebay_client::Settings;
@@ -10,7 +13,7 @@ use forebay_meta::Inode;
 use forebay_types::Ino;
 use forebay_vfs::Files;
 
-use super::world::{Client, World, directory, file};
+use super::world::{Client, NEVER, World, directory, file};
 
 /// Entries that a listing of the vfs asks for at a time.
 const PAGE: usize = 512;
@@ -132,16 +135,26 @@ fn a_listing_tells_nothing_older_than_what_writers_were_answered() {
             at = (at + 3 * 7) % FILES;
         }
     };
+    let some_grow = || sizes.iter().any(|size| size.load(SeqCst) > 100);
+    // At least so often, and until something was written to again.
+    let list_often = |lister: &Client| {
+        let (mut rounds, began) = (0, Instant::now());
+        while rounds < 12 || !some_grow() {
+            assert!(rounds < 12 || began.elapsed() < NEVER, "nothing is written");
+            is_whole(lister);
+            rounds += 1;
+        }
+    };
     std::thread::scope(|scope| {
         let append = &append;
         (0..3).for_each(|of| drop(scope.spawn(move || append(of))));
-        let (lists, is_whole) = ([&two, &three], &is_whole);
-        let listing = lists.map(|lister| scope.spawn(move || (0..12).for_each(|_| is_whole(lister))));
+        let (lists, list_often) = ([&two, &three], &list_often);
+        let listing = lists.map(|lister| scope.spawn(move || list_often(lister)));
         let ended: Vec<_> = listing.into_iter().map(|listing| listing.join()).collect();
         over.store(true, SeqCst);
         ended.into_iter().for_each(|ended| ended.unwrap());
     });
-    assert!(sizes.iter().any(|size| size.load(SeqCst) > 100), "something was written meanwhile");
+    assert!(some_grow(), "something was written meanwhile");
     is_whole(&two);
     for (at, ino) in made.iter().enumerate() {
         assert_eq!(three.size(*ino), sizes[at].load(SeqCst), "{at}");

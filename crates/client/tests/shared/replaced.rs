@@ -1,15 +1,18 @@
 //! A file that others replace by rename again and again is opened by its name: there is always one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Instant,
 };
 
 use forebay_client::Settings;
 use forebay_types::Ino;
 use forebay_vfs::{Caller, Files, Open, Vfs, VfsError, VfsOptions};
 
-use super::world::{Client, World};
+use super::world::{Client, NEVER, World};
 
 const NAME: &[u8] = b"target";
 
@@ -87,44 +90,51 @@ fn a_name_that_is_always_there_is_always_opened() {
         let settings = |name| Settings { ahead, ..Settings::of("v", name) };
         let writer = world.client_with(settings("writer"));
         replace(&writer, 0);
-        let over = AtomicBool::new(false);
-        let looks = std::thread::scope(|scope| {
-            let (over, world) = (&over, &world);
-            let read = move |name: &'static str| {
+        let (over, looks) = (AtomicBool::new(false), [0; 3].map(AtomicU64::new));
+        std::thread::scope(|scope| {
+            let (over, world, looks) = (&over, &world, &looks);
+            let read = move |name: &'static str, looks: &AtomicU64| {
                 let reader = world.client_with(settings(name));
-                let mut looks = 0;
                 while !over.load(SeqCst) {
                     let ino = open_by_name(&reader, || {}).unwrap();
                     let bytes = reader.read(ino);
                     assert_eq!(bytes, contents(u64::from(bytes[0])));
                     reader.volume.closed(ino);
-                    looks += 1;
+                    looks.fetch_add(1, SeqCst);
                 }
-                looks
             };
-            let make = move || {
+            let make = move |looks: &AtomicU64| {
                 let client = world.client_with(settings("maker"));
                 let vfs = Vfs::new(Arc::new(client.volume), VfsOptions::default());
-                let mut looks = 0;
                 while !over.load(SeqCst) {
                     let open = (Open { read_only: true, ..Open::default() }, false);
                     let made = vfs.create(Ino::ROOT, NAME, (0o644, 0), open, &Caller::ROOT);
                     let (attr, opened) = made.unwrap();
                     assert_eq!(attr.size, 3000);
                     vfs.release(attr.ino, opened.fh, None);
-                    looks += 1;
+                    looks.fetch_add(1, SeqCst);
                 }
-                looks
             };
-            let threads =
-                [scope.spawn(move || read("one")), scope.spawn(move || read("two")), scope.spawn(make)];
+            let threads = [
+                scope.spawn(move || read("one", &looks[0])),
+                scope.spawn(move || read("two", &looks[1])),
+                scope.spawn(move || make(&looks[2])),
+            ];
             let end = Ends(over);
-            for number in 1..=100 {
+            // Until each has looked: on a busy machine they begin late. One that has failed does not look any more.
+            let (all_look, began) = (|| looks.iter().all(|looks| looks.load(SeqCst) > 0), Instant::now());
+            let fails = || threads.iter().any(|thread| thread.is_finished());
+            let mut number = 0;
+            while number < 100 || !all_look() && !fails() {
+                assert!(number < 100 || began.elapsed() < NEVER, "somebody never looks: {looks:?}");
+                number += 1;
                 replace(&writer, number);
             }
             drop(end);
-            threads.map(|thread| thread.join().unwrap())
+            for thread in threads {
+                thread.join().unwrap();
+            }
         });
-        assert!(looks.iter().all(|looks| *looks > 0), "{looks:?}");
+        assert!(looks.iter().all(|looks| looks.load(SeqCst) > 0), "{looks:?}");
     }
 }

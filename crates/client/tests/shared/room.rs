@@ -131,9 +131,11 @@ fn who_waits_for_room_waits_no_longer_than_he_is_patient() {
     let world = World::new();
     world.owner().unwrap().set_limit(Some(200 * MIB));
     let timeout = Some(Duration::from_millis(300));
-    let one = world.client_with(Settings { timeout, ..Settings::of("v", "one") });
-    let ino = one.make("file");
-    write(&one, ino, 0).unwrap();
+    let (one, other) =
+        (world.client_with(Settings { timeout, ..Settings::of("v", "one") }), world.client("other"));
+    let ino = other.make("file");
+    // While there is an owner, it may be slow.
+    until("the first write", || write(&one, ino, 0).is_ok());
     world.kill();
     let refused = thread::scope(|scope| {
         let writing = scope.spawn(|| (1..60).map(|at| write(&one, ino, at)).find(Result::is_err));

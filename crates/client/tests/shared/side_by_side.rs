@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -13,14 +13,33 @@ use forebay_vfs::Files;
 
 use super::world::{Client, NEVER, World};
 
-/// Runs all of these at once. What waits for itself shows in that it does not end.
-fn at_once<'a>(work: Vec<Box<dyn FnOnce() + Send + 'a>>) {
-    let done = Arc::new(AtomicBool::new(false));
-    let watched = Arc::clone(&done);
+/// What was done, counted by those who do it: so it is seen that they get on, however slow the machine is.
+#[derive(Default)]
+struct Steps {
+    taken: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Steps {
+    fn step(&self) {
+        self.taken.fetch_add(1, SeqCst);
+    }
+}
+
+type Work<'a> = Box<dyn FnOnce(&Steps) + Send + 'a>;
+
+/// Runs all of these at once. What waits for itself shows in that no step is taken any more.
+fn at_once(work: Vec<Work<'_>>) {
+    let steps = Arc::new(Steps::default());
+    let watched = Arc::clone(&steps);
     let watch = std::thread::spawn(move || {
-        let deadline = Instant::now() + NEVER;
-        while !watched.load(SeqCst) {
-            if Instant::now() > deadline {
+        let (mut seen, mut since) = (0, Instant::now());
+        while !watched.over.load(SeqCst) {
+            let taken = watched.taken.load(SeqCst);
+            if taken != seen {
+                (seen, since) = (taken, Instant::now());
+            }
+            if since.elapsed() > NEVER {
                 #[allow(clippy::print_stderr, reason = "the test ends here")]
                 {
                     eprintln!("they wait for each other");
@@ -31,11 +50,12 @@ fn at_once<'a>(work: Vec<Box<dyn FnOnce() + Send + 'a>>) {
         }
     });
     std::thread::scope(|scope| {
+        let steps: &Steps = &steps;
         for work in work {
-            scope.spawn(work);
+            scope.spawn(move || work(steps));
         }
     });
-    done.store(true, SeqCst);
+    steps.over.store(true, SeqCst);
     watch.join().unwrap();
 }
 
@@ -44,7 +64,7 @@ fn two_clients_make_and_move_names_in_one_directory() {
     const EACH: usize = 400;
     let world = World::new();
     let clients = [world.client("one"), world.client("two")];
-    let work = |client: &Client, thread: String| {
+    let work = |client: &Client, thread: String, steps: &Steps| {
         for at in 0..EACH {
             let (name, moved) = (format!("{thread}-{at}"), format!("{thread}-{at}-moved"));
             let ino = client.make(&name);
@@ -53,12 +73,13 @@ fn two_clients_make_and_move_names_in_one_directory() {
             assert_eq!(client.find(&name), None);
             assert_eq!(client.find(&moved), Some(ino));
             client.volume.inode(Ino::ROOT).unwrap();
+            steps.step();
         }
     };
-    let mut all: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut all: Vec<Work<'_>> = Vec::new();
     for (at, client) in clients.iter().enumerate() {
         for thread in 0..3 {
-            all.push(Box::new(move || work(client, format!("{at}-{thread}"))));
+            all.push(Box::new(move |steps: &Steps| work(client, format!("{at}-{thread}"), steps)));
         }
     }
     at_once(all);
@@ -75,15 +96,16 @@ fn what_several_clients_append_is_all_there() {
     let world = World::new();
     let clients = [world.client("one"), world.client("two"), world.client("three")];
     let ino = clients[0].make("log");
-    let work = |client: &Client, line: &str| {
+    let work = |client: &Client, line: &str, steps: &Steps| {
         for at in 0..EACH {
             client.append(ino, format!("{line}{at:04}\n").as_bytes());
+            steps.step();
         }
     };
-    let mut all: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut all: Vec<Work<'_>> = Vec::new();
     for (at, client) in clients.iter().enumerate() {
         for thread in 0..2 {
-            all.push(Box::new(move || work(client, &format!("{at}{thread}-"))));
+            all.push(Box::new(move |steps: &Steps| work(client, &format!("{at}{thread}-"), steps)));
         }
     }
     at_once(all);
@@ -103,7 +125,7 @@ fn reading_writing_copying_and_setting_each_others_files_ends() {
     let world = World::new();
     let clients = [world.client("one"), world.client("two")];
     let inos = [clients[0].make("a"), clients[1].make("b")];
-    let work = |at: usize, thread: usize| {
+    let work = |at: usize, thread: usize, steps: &Steps| {
         let client = &clients[at];
         let (mine, other) = (inos[at], inos[1 - at]);
         for round in 0..EACH {
@@ -120,13 +142,14 @@ fn reading_writing_copying_and_setting_each_others_files_ends() {
                 }
                 _ => client.volume.sync_file(mine).unwrap(),
             }
+            steps.step();
         }
     };
     let work = &work;
-    let mut all: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut all: Vec<Work<'_>> = Vec::new();
     for at in 0..2 {
         for thread in 0..3 {
-            all.push(Box::new(move || work(at, thread)));
+            all.push(Box::new(move |steps: &Steps| work(at, thread, steps)));
         }
     }
     at_once(all);
@@ -144,15 +167,17 @@ fn a_file_is_replaced_without_anybody_seeing_it_empty() {
     one.write(first, 0, &[b'0'; 2000]);
     let over = AtomicBool::new(false);
     at_once(vec![
-        Box::new(|| {
+        Box::new(|steps: &Steps| {
             for round in 1..=ROUNDS {
                 let ino = one.make("config.new");
                 one.write(ino, 0, &[b'0' + (round % 10) as u8; 2000]);
                 one.rename("config.new", "config");
+                steps.step();
             }
             over.store(true, SeqCst);
         }),
-        Box::new(|| {
+        // Who looks as long as the other one works is no sign that that one gets on.
+        Box::new(|_: &Steps| {
             while !over.load(SeqCst) {
                 let ino = two.find("config").expect("it is never gone");
                 two.volume.opened(ino);

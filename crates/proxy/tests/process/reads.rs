@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use forebay_client::{GroupStore, Reader, RpcTransport, VolumeGroup, Within};
 use forebay_format::row::ObjectRef;
+use forebay_group::{Membership, PieceKey, placement};
 use forebay_object::{Backend, ObjectStore, StoreOptions};
 use forebay_protocol::{
     Kind,
@@ -71,15 +72,44 @@ fn fetches(proxies: &[&Proxy]) -> u64 {
     count(proxies, "fetches_total{group=\"g\"}")
 }
 
+/// Reads that members have answered.
+fn answers(proxies: &[&Proxy]) -> u64 {
+    let from = |from: &str| count(proxies, &format!("misses_total{{group=\"g\",from=\"{from}\"}}"));
+    count(proxies, "hits_total{group=\"g\"}") + from("member") + from("store")
+}
+
+/// All members but the one that is asked first for what is in objects with small numbers, which is all of one piece.
+fn all_but_first<'a>(proxies: &[&'a Proxy]) -> Vec<&'a Proxy> {
+    let all = proxies.len();
+    let view = until("a view of all", || proxies[0].place().view().filter(|view| view.members.len() == all));
+    let first = placement::first(PieceKey::of(SegmentId(1), 0), &view.active());
+    let mut others = proxies.to_vec();
+    others.retain(|proxy| Some(proxy.place().look(Membership::id)) != first);
+    assert_eq!(others.len(), all - 1);
+    others
+}
+
 #[test]
 fn however_many_clients_ask_the_store_is_asked_once() {
     let cluster = Cluster::new();
     let proxies = ["a", "b", "c"].map(|name| cluster.proxy(name));
     let all: Vec<&Proxy> = proxies.iter().collect();
     let clients: Vec<_> = (0..8).map(|_| through(&cluster)).collect();
-    let ((alone, _), (together, data)) = (object(&cluster, 1, MIB), object(&cluster, 2, MIB));
+    let [(before, _), (alone, _), (together, data)] = [1, 2, 3].map(|number| object(&cluster, number, MIB));
+    let others = all_but_first(&all);
+    // Each is connected then, let in, and has seen how long an answer takes: it asks nobody else because the first is late.
+    for (group, reads) in &clients {
+        until("an answer of the first", || {
+            let elsewhere = || (answers(&others), group.read_from().store);
+            let then = elsewhere();
+            reads.get_range(&before.key(), 0..100_000).unwrap();
+            (elsewhere() == then).then_some(())
+        });
+    }
+    let from_store = || clients.iter().map(|(group, _)| group.read_from().store).sum::<u64>();
+    let (fetched, stored) = (fetches(&all), from_store());
     clients[0].1.get_range(&alone.key(), 0..100_000).unwrap();
-    let of_one = fetches(&all);
+    let of_one = fetches(&all) - fetched;
     assert!(of_one > 0);
     let barrier = Barrier::new(clients.len());
     thread::scope(|scope| {
@@ -91,8 +121,8 @@ fn however_many_clients_ask_the_store_is_asked_once() {
             });
         }
     });
-    let from_store: u64 = clients.iter().map(|(group, _)| group.read_from().store).sum();
-    assert_eq!((fetches(&all) - of_one, from_store), (of_one, 0), "as many requests as one reader makes");
+    let of_all = fetches(&all) - fetched - of_one;
+    assert_eq!((of_all, from_store() - stored), (of_one, 0), "as many requests as one reader makes");
 }
 
 struct Stops<'a>(&'a AtomicBool);
@@ -114,8 +144,12 @@ fn who_joins_asks_who_had_it_before() {
             assert!(reads.get_range(&object.key(), 0..MIB as u64).unwrap() == data[..]);
         }
     };
-    let (_group, reads) = through(&cluster);
-    read_all(&reads);
+    let (group, reads) = through(&cluster);
+    until("all of it from members", || {
+        let stored = group.read_from().store;
+        read_all(&reads);
+        (group.read_from().store == stored).then_some(())
+    });
     let before = fetches(&[&a, &b]);
     // A view is looked back to that has stood.
     thread::sleep(2 * terms().settled_after);

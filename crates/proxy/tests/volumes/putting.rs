@@ -18,11 +18,12 @@ fn what_two_members_have_is_stored_once_and_given_up() {
     b.starts();
     until("both are clean", || a.is_empty() && b.is_empty());
     assert_eq!((a.counted().puts, b.counted().puts), (1, 0), "the first of the set puts");
-    assert_eq!((a.counted().dropped, b.counted().dropped), (2, 2));
+    until("both are counted", || (a.counted().dropped, b.counted().dropped) == (2, 2));
     assert_eq!(world.objects().len(), 1, "of one directory");
     let footer = world.footer(&world.objects()[0]);
     assert_eq!(footer.volume, crate::bed::V);
     // Who has put it may keep all of it.
+    until("it is handed on", || !a.around.stored.lock().is_empty());
     let (stored, other) = (a.around.stored.lock().clone(), b.around.stored.lock().len());
     assert_eq!((stored.len(), other), (1, 0));
     assert_eq!(stored[0].1, written.each_ref().map(|(segment, ..)| *segment));

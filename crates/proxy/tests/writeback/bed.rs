@@ -146,13 +146,7 @@ impl Caller {
         bulk: Bytes,
         within_ms: u32,
     ) -> Result<Reply, CallError> {
-        self.0.call_blocking(Outgoing {
-            kind: kind as u16,
-            body: message.encode().into(),
-            bulk,
-            deadline_ms: within_ms,
-            reply_max: 9 << 20,
-        })
+        self.0.call_blocking(request(kind, message, bulk, within_ms))
     }
 
     pub fn greet(&self, token: &str) -> Result<Greeted, CallError> {
@@ -163,17 +157,17 @@ impl Caller {
     }
 
     pub fn appends(&self, parts: &[(SegmentId, u64, Bytes)], within_ms: u32) -> Result<Taken, CallError> {
-        let part = |(segment, offset, bytes): &(SegmentId, u64, Bytes)| AppendPart {
-            segment: *segment,
-            epoch: Epoch(1),
-            lane: Lane::Data,
-            offset: *offset,
-            len: bytes.len() as u32,
-            check: crc32c::crc32c(bytes),
-        };
-        let message = Appends { parts: parts.iter().map(part).collect() };
-        let bulk: Vec<u8> = parts.iter().flat_map(|(_, _, bytes)| bytes.to_vec()).collect();
-        let reply = self.ask(Kind::Append, &message, bulk.into(), within_ms)?;
+        let reply = self.0.call_blocking(append_request(parts, within_ms))?;
+        Ok(Taken::decode(&reply.body).unwrap())
+    }
+
+    /// Waits for the answer no longer than `goes_on` says so.
+    pub fn appends_while(
+        &self,
+        parts: &[(SegmentId, u64, Bytes)],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Taken, CallError> {
+        let reply = self.0.call_blocking_while(append_request(parts, 60_000), Some(goes_on))?;
         Ok(Taken::decode(&reply.body).unwrap())
     }
 
@@ -197,6 +191,25 @@ impl Caller {
         let reply = self.ask(Kind::ReadBack, &ReadBack { segment, from, to }, Bytes::new(), 60_000).unwrap();
         (ReadBackAnswer::decode(&reply.body).unwrap(), reply.bulk)
     }
+}
+
+fn request(kind: Kind, message: &impl Message, bulk: Bytes, within_ms: u32) -> Outgoing {
+    let (kind, body) = (kind as u16, message.encode().into());
+    Outgoing { kind, body, bulk, deadline_ms: within_ms, reply_max: 9 << 20 }
+}
+
+fn append_request(parts: &[(SegmentId, u64, Bytes)], within_ms: u32) -> Outgoing {
+    let part = |(segment, offset, bytes): &(SegmentId, u64, Bytes)| AppendPart {
+        segment: *segment,
+        epoch: Epoch(1),
+        lane: Lane::Data,
+        offset: *offset,
+        len: bytes.len() as u32,
+        check: crc32c::crc32c(bytes),
+    };
+    let message = Appends { parts: parts.iter().map(part).collect() };
+    let bulk: Vec<u8> = parts.iter().flat_map(|(_, _, bytes)| bytes.to_vec()).collect();
+    request(Kind::Append, &message, bulk.into(), within_ms)
 }
 
 pub fn bytes(seed: u64, len: usize) -> Bytes {

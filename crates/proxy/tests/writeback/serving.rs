@@ -1,4 +1,4 @@
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use forebay_group::{GroupId, Verdict};
@@ -105,8 +105,17 @@ fn what_has_no_room_waits_and_writers_are_slowed_before() {
         assert_eq!(caller.append(S, at, &piece), SegmentAnswer::Synced { end: at + (4 << 20) });
         at += 4 << 20;
     }
-    let late = caller.appends(&[(S, at, piece.clone())], 300);
-    assert!(matches!(late, Err(CallError::Deadline { .. } | CallError::Refused(_))), "{late:?}");
+    // It waits for as long as its caller does.
+    let (goes_on, whole) = (AtomicBool::new(true), [(S, at, piece.clone())]);
+    let given_up = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| caller.appends_while(&whole, &|| goes_on.load(Ordering::SeqCst)));
+        while bed.served.counted().waited < 1 && !waits.is_finished() {
+            std::thread::yield_now();
+        }
+        goes_on.store(false, Ordering::SeqCst);
+        waits.join().unwrap()
+    });
+    assert_eq!(given_up, Err(CallError::GivenUp));
     assert_eq!(bed.served.counted().waited, 1);
     // Others are answered meanwhile, and it goes on when there is room.
     let waits = {

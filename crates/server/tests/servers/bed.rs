@@ -9,8 +9,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_cluster::{Lease, SessionId, SlotNumber, Terms};
+use forebay_cluster::{Lease, Moment, SessionId, SlotNumber, Terms};
 use forebay_meta::NewInode;
+use forebay_owner::Ticks;
 use forebay_protocol::{
     Answer, Hello, Kind, Message, Operation, Push, Refusal, Request, Response, ServerStatus, TokenInfo,
     TokenRequest, VolumeInfo, VolumeRequest, Welcome,
@@ -50,6 +51,33 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A clock that stands still until it is put forward.
+#[derive(Clone)]
+pub struct Still(Arc<AtomicU64>);
+
+impl Default for Still {
+    fn default() -> Still {
+        Still(Arc::new(AtomicU64::new(3_600_000_000_000)))
+    }
+}
+
+impl Still {
+    pub fn put_forward(&self, by: Duration) {
+        self.0.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    /// The same clock, as an option of a server.
+    pub fn ticking(&self) -> Ticking {
+        Ticking(Arc::new(self.clone()))
+    }
+}
+
+impl Ticks for Still {
+    fn now(&self) -> Moment {
+        Moment(self.0.load(Ordering::SeqCst))
     }
 }
 
@@ -94,6 +122,12 @@ impl Bed {
 
     pub fn server(&self) -> MetaServer {
         self.try_server().unwrap()
+    }
+
+    /// One for which no time passes: whatever the machine has to do, it gives nobody up who is silent.
+    pub fn still_server(&self) -> MetaServer {
+        let options = ServerOptions { ticks: Still::default().ticking(), ..self.options() };
+        MetaServer::start(&options, &|| false).unwrap().unwrap()
     }
 
     /// The store of a volume.

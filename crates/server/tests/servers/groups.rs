@@ -21,16 +21,22 @@ use forebay_server::{
 use forebay_types::VolumeId;
 
 use crate::{
-    bed::{Asks, Bed, Not, until, whole},
-    rights::strict,
+    bed::{Asks, Bed, Not, Still, until, whole},
+    rights::strict_by,
 };
 
 const OUT_AFTER: Duration = Duration::from_millis(2500);
 
+/// A server for which no time passes: nobody is counted out because the machine is slow.
 fn serve(bed: &Bed) -> MetaServer {
+    serve_by(bed, &Still::default())
+}
+
+/// One for which as much time passes as the clock is put forward by.
+fn serve_by(bed: &Bed, clock: &Still) -> MetaServer {
     let group_terms =
         GroupTerms { act_for: Duration::from_secs(2), count_out_after: OUT_AFTER, ..GroupTerms::default() };
-    let options = ServerOptions { group_terms, ..bed.options() };
+    let options = ServerOptions { group_terms, ticks: clock.ticking(), ..bed.options() };
     MetaServer::start(&options, &|| false).unwrap().unwrap()
 }
 
@@ -183,8 +189,8 @@ fn members_join_drain_and_leave_over_each_engine() {
 
 #[test]
 fn who_does_not_renew_is_counted_out_and_joins_again() {
-    let bed = Bed::directory();
-    let server = serve(&bed);
+    let (bed, clock) = (Bed::directory(), Still::default());
+    let server = serve_by(&bed, &clock);
     let asks = Asks::of(&server);
     let group = create(&asks, "g");
     let (mut one, mut two) = (Proxy::join(&asks, group, 1, 1), Proxy::join(&asks, group, 2, 1));
@@ -193,6 +199,7 @@ fn who_does_not_renew_is_counted_out_and_joins_again() {
     assert!(matches!(&taken, Joined::Acts(at) if at == "127.0.0.1:7302"), "{taken:?}");
     let info = until("the silent one is out", || {
         assert!(one.renew(&asks, 0), "it renews");
+        clock.put_forward(Duration::from_secs(1));
         Some(show(&asks, "g")).filter(|info| info.members.len() == 1)
     });
     assert_eq!((info.members[0].id, info.lost), (one.id, vec![gone(&two)]));
@@ -266,15 +273,15 @@ fn who_comes_back_while_it_is_given_up_is_one_of_the_two() {
 /// A server that starts anew has watched nobody: it counts nobody out at once.
 #[test]
 fn members_outlive_their_server() {
-    let bed = Bed::directory();
-    let server = serve(&bed);
+    let (bed, clock) = (Bed::directory(), Still::default());
+    let server = serve_by(&bed, &clock);
     let asks = Asks::of(&server);
     let group = create(&asks, "g");
     let mut one = Proxy::join(&asks, group, 1, 1);
     assert!(one.renew(&asks, 0));
     drop((asks, server));
-    std::thread::sleep(OUT_AFTER);
-    let server = serve(&bed);
+    clock.put_forward(OUT_AFTER);
+    let server = serve_by(&bed, &clock);
     let asks = Asks::of(&server);
     assert!(one.renew(&asks, 0));
     assert_eq!(show(&asks, "g").members.len(), 1);
@@ -282,8 +289,8 @@ fn members_outlive_their_server() {
 
 #[test]
 fn two_servers_make_one_line_of_views() {
-    let bed = Bed::postgres();
-    let (first, second) = (serve(&bed), serve(&bed));
+    let (bed, clock) = (Bed::postgres(), Still::default());
+    let (first, second) = (serve_by(&bed, &clock), serve_by(&bed, &clock));
     let asks = [Asks::of(&first), Asks::of(&second)];
     let group = create(&asks[0], "g");
     let mut proxies: Vec<Proxy> = std::thread::scope(|scope| {
@@ -306,6 +313,7 @@ fn two_servers_make_one_line_of_views() {
                 scope.spawn(move || assert!(proxy.renew(asks, 0)));
             }
         });
+        clock.put_forward(Duration::from_secs(1));
         (show(&asks[turn % 2], "g").members.len() == 7).then_some(())
     });
     let seen: Vec<_> = asks.iter().map(|asks| show(asks, "g")).collect();
@@ -386,7 +394,7 @@ fn what_cannot_be_is_refused_in_a_line() {
 #[test]
 fn a_volume_is_read_through_a_group_by_who_may_read_it() {
     let bed = Bed::directory();
-    let server = strict(&bed);
+    let server = strict_by(&bed, Still::default().ticking());
     let asks = Asks::of(&server);
     let made = asks.create(&bed, "v");
     let secret = asks.token(&whole("v")).1;
@@ -469,7 +477,7 @@ fn a_volume_is_read_through_a_group_by_who_may_read_it() {
 #[test]
 fn members_are_vouched_for_by_who_they_are() {
     let bed = Bed::directory();
-    let server = strict(&bed);
+    let server = strict_by(&bed, Still::default().ticking());
     let asks = Asks::of(&server);
     let made = asks.create(&bed, "v");
     let group = create(&asks, "g");

@@ -342,7 +342,7 @@ fn each_operation_with_each_kind_of_token() {
     let outside = inode(&planter, make(Ino::ROOT, "outside", FileKind::Directory));
     let mut tried = 0;
     for (at, token) in TOKENS.into_iter().enumerate() {
-        let secret = secret(&asks, token, seconds() + 2);
+        let secret = secret(&asks, token, seconds() + 10);
         for (place, hidden) in [(home, false), (outside, true)] {
             let name = format!("{token:?}-{hidden}");
             let planted = plant(&planter, place, &name);

@@ -1,15 +1,10 @@
 //! Engines that are away, in use, or of a later release.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_cluster::Moment;
 use forebay_engine::{Batch, DirectoryHost, EngineHost};
-use forebay_owner::Ticks;
 use forebay_protocol::Answer;
-use forebay_server::{MetaServer, ServerOptions, Ticking};
+use forebay_server::MetaServer;
 use forebay_testkit::postgres::PostgresServer;
 
 use crate::bed::{Asks, Bed, POSTGRES, until};
@@ -52,15 +47,6 @@ fn one_server_at_a_time(bed: &Bed) {
     assert!(Asks::of(&three).join("v", 3).sees("a"));
 }
 
-/// A clock that stands still.
-struct Still;
-
-impl Ticks for Still {
-    fn now(&self) -> Moment {
-        Moment(3_600_000_000_000)
-    }
-}
-
 /// Who has a directory's lock knows that the former server has ended: its volumes are served without a wait.
 #[test]
 fn what_a_server_leaves_in_a_directory_when_it_is_killed_the_next_one_serves_at_once() {
@@ -70,8 +56,7 @@ fn what_a_server_leaves_in_a_directory_when_it_is_killed_the_next_one_serves_at_
     asks.create(&bed, "v");
     asks.join("v", 1).make("a");
     drop(killed);
-    let options = ServerOptions { ticks: Ticking(Arc::new(Still)), ..bed.options() };
-    let next = MetaServer::start(&options, &|| false).unwrap().unwrap();
+    let next = bed.still_server();
     // No time passes, so none is waited for.
     assert!(Asks::of(&next).join("v", 2).sees("a"));
     next.stop();

@@ -12,7 +12,7 @@ use forebay_rpc::{
     Address, CertificateFiles, Client, ClientConfig, Credentials, Security,
     connection::{CallError, Outgoing},
 };
-use forebay_server::{MetaServer, ServerOptions};
+use forebay_server::{MetaServer, ServerOptions, Ticking};
 use forebay_types::{FileKind, Ino, Timespec};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
@@ -32,9 +32,15 @@ pub fn seconds() -> i64 {
 
 /// A server that needs tokens, on a Unix socket by which it is administered.
 pub fn strict(bed: &Bed) -> MetaServer {
+    strict_by(bed, Ticking::default())
+}
+
+/// The same, with this clock.
+pub fn strict_by(bed: &Bed, ticks: Ticking) -> MetaServer {
     let options = ServerOptions {
         insecure: false,
         listen: vec![Address::Unix(bed.dir.path().join("socket"))],
+        ticks,
         ..bed.options()
     };
     MetaServer::start(&options, &|| false).unwrap().unwrap()

@@ -63,7 +63,7 @@ fn over_two(asks: &Asks, bed: &Bed) -> (GroupId, [MemberId; 2]) {
 #[test]
 fn what_no_member_has_that_is_there_is_told_and_given_up_by_the_operators_word() {
     let bed = Bed::directory();
-    let server = bed.server();
+    let server = bed.still_server();
     let asks = Asks::of(&server);
     let (group, ids) = over_two(&asks, &bed);
     ask(&asks, &GroupRequest::SetClass("v".to_owned(), WriteClass::Replica(None))).unwrap();
@@ -108,7 +108,7 @@ fn what_no_member_has_that_is_there_is_told_and_given_up_by_the_operators_word()
 #[test]
 fn once_what_is_written_goes_to_the_store_members_are_given_no_more() {
     let bed = Bed::directory();
-    let server = bed.server();
+    let server = bed.still_server();
     let asks = Asks::of(&server);
     let (group, ids) = over_two(&asks, &bed);
     let class = |class| ask(&asks, &GroupRequest::SetClass("v".to_owned(), class)).unwrap();

@@ -84,6 +84,8 @@ fn a_commit_is_told_what_became_of_it_alone() {
     std::thread::scope(|scope| {
         let one = scope.spawn(|| client.ahead.ask(commit(&[(lost, b"no")]), None));
         client.link.gate.wait();
+        // What makes the file may be under way before it.
+        client.wait_until_busy(lost);
         client.link.gate.break_down();
         assert_eq!(one.join().unwrap().map(|told| told.answer), Err(ClientError::SessionEnded));
     });
@@ -101,6 +103,7 @@ fn what_a_commit_changes_is_not_changed_meanwhile() {
     std::thread::scope(|scope| {
         let one = scope.spawn(|| client.ask(commit(&[(file, b"bytes")])));
         client.link.gate.wait();
+        client.wait_until_busy(file);
         let removing = scope.spawn(|| client.ask(Operation::Unlink(top, b"file".to_vec(), Vec::new())));
         let looking = scope.spawn(|| client.ask(Operation::Inode(file)));
         // Others are made meanwhile.

@@ -8,7 +8,7 @@ use std::{
         mpsc,
     },
     thread::{self, ThreadId},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use forebay_cluster::{
@@ -424,6 +424,15 @@ impl Client {
 
     pub fn asked(&self) -> u64 {
         self.link.asked.load(Ordering::SeqCst)
+    }
+
+    /// Waits until an operation has begun that changes an inode at the owner: what it waits for from then on is all that was done here before.
+    pub fn wait_until_busy(&self, ino: Ino) {
+        let began = Instant::now();
+        while !self.ahead.shared.state.lock().is_busy(&[ino]) {
+            assert!(began.elapsed() < NEVER, "nothing changes {ino} at the owner");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -84,7 +84,7 @@ fn what_waits_fails_with_the_step_that_it_depends_on() {
     std::thread::scope(|scope| {
         // At the owner it would move the file that was to be "b".
         let moving = scope.spawn(|| writer.ahead.ask(rename((top, "a"), (place, "x")), None));
-        std::thread::sleep(WHILE);
+        writer.wait_until_busy(place);
         writer.link.gate.open();
         let moved = moving.join().unwrap();
         assert_eq!(moved.map(|response| response.answer), Err(ClientError::Failed(Failure::Exists)));
@@ -114,7 +114,7 @@ fn a_change_fails_that_waited_for_what_was_lost() {
     writer.link.gate.wait();
     std::thread::scope(|scope| {
         let making = scope.spawn(|| writer.ahead.ask(make(place, "later", FileKind::Regular), None));
-        std::thread::sleep(WHILE);
+        writer.wait_until_busy(place);
         writer.link.gate.break_down();
         let made = making.join().unwrap();
         assert_eq!(made.map(|response| response.answer), Err(ClientError::SessionEnded));
