@@ -40,9 +40,30 @@ type Answer = Response<Full<Bytes>>;
 #[derive(Debug)]
 pub struct LateStore {
     objects: Arc<InMemory>,
-    reads: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     address: SocketAddr,
     runtime: Runtime,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Requests for an object.
+    reads: AtomicU64,
+    /// All requests.
+    requests: AtomicU64,
+    /// Of a hundred so many are refused for being too many.
+    refuses: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a request, and says whether it is refused.
+    fn count(&self, request: &Request<Incoming>) -> bool {
+        let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+        self.reads.fetch_add(u64::from(looks && request.uri().query().is_none()), Ordering::Relaxed);
+        // 37 has nothing in common with a hundred, so those that are refused are spread.
+        let number = self.requests.fetch_add(37, Ordering::Relaxed);
+        number % 100 < self.refuses.load(Ordering::Relaxed)
+    }
 }
 
 impl LateStore {
@@ -56,25 +77,27 @@ impl LateStore {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let objects = Arc::new(InMemory::new());
-        let (serving, reads) = (Arc::clone(&objects), Arc::new(AtomicU64::new(0)));
-        let counting = Arc::clone(&reads);
+        let (serving, counts) = (Arc::clone(&objects), Arc::new(Counts::default()));
+        let counting = Arc::clone(&counts);
         runtime.spawn(async move {
             let Ok(listener) = TcpListener::from_std(listener) else { return };
             while let Ok((stream, _)) = listener.accept().await {
-                let (objects, reads) = (Arc::clone(&serving), Arc::clone(&counting));
+                let (objects, counts) = (Arc::clone(&serving), Arc::clone(&counting));
                 let answering = service_fn(move |request: Request<Incoming>| {
                     let objects = Arc::clone(&objects);
-                    let looks = matches!(*request.method(), Method::GET | Method::HEAD);
-                    reads.fetch_add(u64::from(looks && request.uri().query().is_none()), Ordering::Relaxed);
+                    let refused = counts.count(&request);
                     async move {
                         tokio::time::sleep(delay).await;
-                        Ok::<_, Infallible>(answer(&objects, request).await)
+                        Ok::<_, Infallible>(match refused {
+                            true => refusal_of(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
+                            false => answer(&objects, request).await,
+                        })
                     }
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answering));
             }
         });
-        Ok(LateStore { objects, reads, address, runtime })
+        Ok(LateStore { objects, counts, address, runtime })
     }
 
     /// Where it listens.
@@ -84,7 +107,12 @@ impl LateStore {
 
     /// How many requests there were for an object, for its bytes or its length.
     pub fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.counts.reads.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many of a hundred requests are refused as too many (503, `SlowDown`), spread evenly; their bodies are not looked at.
+    pub fn refuse(&self, of_hundred: u64) {
+        self.counts.refuses.store(of_hundred, Ordering::Relaxed);
     }
 
     /// The paths of all objects below the address, the bucket's name first, each with its size in bytes.
@@ -116,6 +144,10 @@ fn refusal(error: &Error) -> Answer {
         }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     };
+    refusal_of(status, code)
+}
+
+fn refusal_of(status: StatusCode, code: &str) -> Answer {
     response(status, &[], format!("<Error><Code>{code}</Code></Error>").into())
 }
 
@@ -225,23 +257,43 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::{Backend as _, ObjectStore as Store, StoreOptions, probe};
+    use crate::{Backend as _, ErrorKind, ObjectStore as Store, Patience, StoreOptions, probe};
 
-    #[test]
-    fn it_does_what_a_volume_needs_and_takes_its_time() {
-        let late = LateStore::start(Duration::from_millis(3)).unwrap();
+    fn of(late: &LateStore) -> Store {
         let extra = [("aws_access_key_id", "any"), ("aws_secret_access_key", "any"), ("aws_region", "here")];
         let options = StoreOptions {
             endpoint: Some(format!("http://{}", late.address())),
             extra: extra.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             ..StoreOptions::default()
         };
-        let store = Store::open(&"s3://bucket/below".parse().unwrap(), &options).unwrap();
+        Store::open(&"s3://bucket/below".parse().unwrap(), &options).unwrap()
+    }
+
+    #[test]
+    fn it_does_what_a_volume_needs_and_takes_its_time() {
+        let late = LateStore::start(Duration::from_millis(3)).unwrap();
+        let store = of(&late);
         let begin = Instant::now();
         probe(&store).unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(3), "no request is answered sooner");
         store.put_new("some/key", Bytes::from_static(b"0123456789")).unwrap();
         assert_eq!(store.get_range("some/key", 2..5).unwrap(), "234");
         assert_eq!(late.objects(), [("bucket/below/some/key".to_owned(), 10)]);
+    }
+
+    #[test]
+    fn it_refuses_as_many_as_it_was_told() {
+        let late = LateStore::start(Duration::ZERO).unwrap();
+        let store = of(&late);
+        store.put_new("key", Bytes::from_static(b"0123456789")).unwrap();
+        late.refuse(100);
+        let refused = store.patient(Patience::Quick).get_range("key", 0..2).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Throttled);
+        late.refuse(50);
+        assert_eq!(store.get_range("key", 0..2).unwrap(), "01", "another try is answered");
+        let before = late.reads();
+        late.refuse(0);
+        store.get_range("key", 0..2).unwrap();
+        assert_eq!(late.reads(), before + 1, "the first try is");
     }
 }
