@@ -16,7 +16,9 @@ PYTHON
 }
 
 late_store 20
-truncate -s 1G "$SCRATCH/disk-b.img"
+# Half of it may be what the store does not have: more than is written while that is away.
+PROXY_CACHE=1GiB
+truncate -s 4G "$SCRATCH/disk-b.img"
 mkfs.ext4 -q -F -m 0 "$SCRATCH/disk-b.img"
 mkdir "$SCRATCH/disk-b"
 mount_disk
@@ -27,20 +29,21 @@ ask group create fast >/dev/null
 for name in a b c; do start_proxy "$name"; done
 wait_for 60 "three members" has_members 3
 ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
-mount_shared writer
-mount_shared reader
+for name in writer reader; do
+  mount_shared "$name"
+  wait_for 60 "$name to know the group" knows_group "$name"
+done
 
 work() { python3 "$TESTS/cluster/writeback.py" "$@"; }
 synced() { wc -l <"$SCRATCH/load"; }
 has_synced_since() { [ "$(synced)" -gt "$1" ]; }
 load_goes_on() { local now; now=$(synced); wait_for 60 "the writer to go on" has_synced_since $((now + 5)); }
+
+# The store is away from before the first write on: what is synced is nowhere but with the members.
+kill -STOP "$STORE_PID"
 work write "$SCRATCH/writer" "$SCRATCH/load" >"$SCRATCH/load.said" 2>&1 &
 load=$!
 wait_for 60 "the writer to begin" test -s "$SCRATCH/load"
-load_goes_on
-
-# What is synced by then is nowhere but with the members.
-kill -STOP "$STORE_PID"
 load_goes_on
 shut_down "$SCRATCH/disk-b"
 head -n "$(synced)" "$SCRATCH/load" >"$SCRATCH/before"

@@ -6,6 +6,8 @@
 . "$TESTS/cluster/proxies.bash"
 
 late_store 20
+# Half of it may be what the store does not have: more than is written while that is away.
+PROXY_CACHE=1GiB
 start_meta a
 meta_serves
 ask group create fast >/dev/null

@@ -39,6 +39,22 @@ PYTHON
 }
 
 echo before >"$one/before"
+# That there is a limit is told to each mount. Who was not yet told takes in more than that, and is told at the sync.
+limit 1MiB
+knows_limit() {
+  python3 - "$1/probe" <<'PYTHON'
+import errno, os, sys
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+try:
+    taken = os.write(file, bytes(2 << 20))
+except OSError as error:
+    assert error.errno == errno.ENOSPC, error
+    taken = 0
+os.unlink(sys.argv[1])
+sys.exit(taken == 2 << 20)
+PYTHON
+}
+for name in one two; do wait_for 60 "$name to know that there is a limit" knows_limit "$SCRATCH/$name"; done
 limit 64MiB
 wait_for 30 "the limit" sh -c "df --output=size -B1M '$one' | grep -qx ' *64'"
 # Both write without a sync in between, so that most of it is kept back on both for a while.

@@ -44,8 +44,8 @@ right final/small
 
 # Now nobody is asked for its bytes: the name is what the kernel keeps, for as long as the directories' leases last.
 exec {kept}<"$R/final/1"
-kill -STOP "${PROXY_PID[a]}" "${PROXY_PID[b]}" "$STORE_PID" "${META_PID[a]}"
 echo 1 >/proc/sys/vm/drop_caches
+kill -STOP "${PROXY_PID[a]}" "${PROXY_PID[b]}" "$STORE_PID" "${META_PID[a]}"
 cmp - <(python3 -c 'import random, sys; sys.stdout.buffer.write(random.Random("f1").randbytes(4000000))') <&"$kept" || fail "an open file is read wrong while everybody is stopped"
 kill -CONT "${PROXY_PID[a]}" "${PROXY_PID[b]}" "$STORE_PID" "${META_PID[a]}"
 exec {kept}<&-

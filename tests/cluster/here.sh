@@ -68,7 +68,10 @@ umount_volume "$SCRATCH/elsewhere"
 
 # The first copy of what is written is here: it is read from here while the store does not have it.
 ask volume set "$VOLUME_NAME" --durability replica:2 >/dev/null
-mount_three() { on a mount_shared three --log "$SCRATCH/three.log"; }
+mount_three() {
+  on a mount_shared three --log "$SCRATCH/three.log"
+  wait_for 60 "the mount to know the group" knows_group three
+}
 # A member that answers a second after another one, as one may whose disk is busy, is left out for ten: the mount's log tells of each, and a file that was written meanwhile says
 # nothing. A new mount knows nothing of it.
 left_out() { grep -c 'a member does not take what is written' "$SCRATCH/three.log" || true; }

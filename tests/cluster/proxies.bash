@@ -26,6 +26,26 @@ read_from() { "$FOREBAY" status "$SCRATCH/$1" --json | python3 -c 'import json, 
 s = json.load(sys.stdin); s = s[0] if isinstance(s, list) else s
 print(s["read_bytes"][sys.argv[1]])' "$2"; }
 
+# knows_group MOUNT: the mount was told of the group; before that it reads from the store and writes to it.
+knows_group() { [ "$(status_of "$SCRATCH/$1" group)" = "${PROXY_GROUP:-fast}" ]; }
+
+# reads_without_store MOUNT COMMAND...: a new mount reads by the command, and nobody asks the store. A member that is late, as one may be on a busy machine, is not waited for: then another
+# new mount does. The last one stays.
+reads_without_store() {
+  local mount=$1 before asked pass
+  shift
+  for pass in $(seq 20); do
+    before=$(of_store reads)
+    mount_shared "$mount"
+    wait_for 60 "$mount to know the group" knows_group "$mount"
+    "$@"
+    asked=$(($(of_store reads) - before))
+    [ "$asked" -gt 0 ] || return 0
+    umount_volume "$SCRATCH/$mount"
+  done
+  fail "the store was asked in each of $pass readings, in the last one $asked times"
+}
+
 # start_proxy NAME [OPTION...]: a member of PROXY_GROUP, or of group fast, with a cache of PROXY_CACHE, in a directory of its own or PROXY_DIR[NAME]; started again, at the same address.
 start_proxy() {
   local name=$1

@@ -49,11 +49,8 @@ mount_shared one
 has_right_bytes one
 total=$(du -sb --apparent-size "$SCRATCH/one" | cut -f1)
 before=$(of_store reads)
-mount_shared two
-has_right_bytes two
-after=$(of_store reads)
+reads_without_store two has_right_bytes two
 group=$(($(read_from two group) + $(read_from two node)))
-[ "$after" = "$before" ] || [ $(((after - before) * 20)) -lt "$before" ] || fail "the second mount made $((after - before)) requests to the store, the first one $before"
 [ "$group" -ge $((total * 9 / 10)) ] || fail "the second mount had $group of $total bytes from the group"
 # What a member has is said with its next renewal. Which of them has how much is chance: their ids are, and the pieces are few.
 have_all() { [ "$(ask group show fast --json | python3 -c 'import json, sys; print(sum(m["used_bytes"] for m in json.load(sys.stdin)["members"]))')" -ge $((total * 9 / 10)) ]; }
@@ -64,7 +61,11 @@ umount_volume "$SCRATCH/two"
 # Brought into the group, and once more for nothing; brought here from there, with few requests to the store.
 mount_shared three --cache-dir "$SCRATCH/cache-three" --cache-size 256MiB
 warm() { timeout 120 "$FOREBAY" warm "$SCRATCH/three" "$@" </dev/null >"$SCRATCH/warm.out" 2>&1 || { cat "$SCRATCH/warm.out" >&2; fail "warm $*"; }; }
-warm --into group
+# What a member that was late did not take is brought by the next one.
+for _ in $(seq 20); do
+  warm --into group
+  ! grep -q ' 0 B fetched' "$SCRATCH/warm.out" || break
+done
 warm_before=$(of_store reads)
 warm --into group
 grep -q ' 0 B fetched' "$SCRATCH/warm.out" || { cat "$SCRATCH/warm.out" >&2; fail "the group was given what it has"; }
@@ -112,7 +113,11 @@ grep -q "was removed" "$SCRATCH/proxy-c.log" || fail "a removed proxy does not s
 start_proxy c
 wait "${PROXY_PID[c]}" && fail "a removed member joined again" || true
 end_proxy a
-has_members 1 || fail "one that ended in order is still a member"
+# At once, unless it could not tell the group; the other one is there, or back if it was late.
+if [[ $(ask group show fast --json) == *"\"${PROXY_AT[a]}\""* ]]; then
+  grep -q 'the group counts this member out by itself' "$SCRATCH/proxy-a.log" || fail "one that ended in order is still a member"
+fi
+wait_for 60 "the other one to be the only member" has_members 1
 start_proxy a
 wait_for 60 "it joins again" has_members 2
 
@@ -173,4 +178,4 @@ has_right_bytes alone
 ask group show fast | grep -q 'none: volumes are read from the store' || fail "group show does not tell of no members"
 end_cluster alone
 kill "$STORE_PID"
-echo "$before requests to the store for the first mount, $((after - before)) for the second, which had $group of $total bytes from the group"
+echo "$before requests to the store for the first mount, none for another one, which had $group of $total bytes from the group"

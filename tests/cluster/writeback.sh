@@ -136,12 +136,20 @@ all_killed() {
   goes_on all_killed
 }
 
-# Bytes in the middle of what one member has in its log are others; it finds that itself, and who has the other copy puts it.
+# Bytes in the middle of what one member has in its log are others; it finds that itself, and who has the other copy puts it. It is the one that has the most: how much each has is chance.
 log_damaged() {
+  local name most='' at='' dirty said damage='in the log are damaged|log are damaged|of the log is damaged'
   kill -STOP "$STORE_PID"
-  sleep "$FOR"
-  kill_proxy a
-  python3 - "$SCRATCH/proxy-a/log" <<'PYTHON'
+  has_much() {
+    read -r dirty at < <(ask group show fast --json | python3 -c 'import json, sys
+print(*max((one["dirty_bytes"], one["address"]) for one in json.load(sys.stdin)["members"]))')
+    [ "$dirty" -gt 8000000 ]
+  }
+  wait_for 60 "a member with much that the store has not" has_much
+  for name in a b c; do [ "${PROXY_AT[$name]}" != "$at" ] || most=$name; done
+  kill_proxy "$most"
+  said=$(grep -cE "$damage" "$SCRATCH/proxy-$most.log" || true)
+  python3 - "${PROXY_DIR[$most]:-$SCRATCH/proxy-$most}/log" <<'PYTHON'
 import glob, os, random, sys
 source = random.Random(5)
 for name in glob.glob(sys.argv[1] + "/*.log"):
@@ -152,8 +160,9 @@ for name in glob.glob(sys.argv[1] + "/*.log"):
             log.seek(source.randrange(4096, end))
             log.write(source.randbytes(3))
 PYTHON
-  start_proxy a
-  wait_for 60 "the damage to be found" grep -qE 'in the log are damaged|log are damaged|of the log is damaged' "$SCRATCH/proxy-a.log"
+  start_proxy "$most"
+  is_found() { [ "$(grep -cE "$damage" "$SCRATCH/proxy-$most.log")" -gt "$said" ]; }
+  wait_for 60 "the damage to be found" is_found
   kill -CONT "$STORE_PID"
   wait_for 60 "it joins again" has_members 3
   goes_on log_damaged

@@ -89,8 +89,25 @@ make_cached() {
 
 from_store() { local name sum=0; for name in "${NODES[@]}"; do sum=$((sum + $(status_of "$SCRATCH/$name" read_bytes | tr "'" '"' | python3 -c 'import json, sys; print(json.load(sys.stdin)["store"])'))); done; echo "$sum"; }
 
+# tcp_alone MIB: what three clients send to a proxy each, without any protocol; sets RATE.
+tcp_alone() {
+  local name pid at pids=() said=()
+  for name in "${MEMBERS[@]}"; do run_on "$name" python3 "$TESTS/measure/group.py" take 7500 & done
+  sleep 1
+  at=$(work now 2)
+  for name in "${MEMBERS[@]}"; do
+    on "node${name#proxy}" python3 "$TESTS/measure/group.py" send "$(address_of "$name")" 7500 "$1" "$at" >"$SCRATCH/tcp-$name" &
+    pids+=($!) said+=("$SCRATCH/tcp-$name")
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || fail "TCP alone"; done
+  RATE=$(rate "${said[@]}")
+}
+
 links() {
   local round count
+  caps "$OPEN_MBIT" "$OPEN_MBIT"
+  tcp_alone 1024
+  echo "TCP alone to three proxies over open cables: $RATE MiB/s; all caps together: $((CLIENT_MBIT * 16 * 10 / 84)) MiB/s"
   make_cached
   caps "$CLIENT_MBIT" $((CLIENT_MBIT * 4))
   echo "links of clients $CLIENT_MBIT Mbit/s, of proxies $((CLIENT_MBIT * 4)); MiB/s of all clients together"
@@ -107,19 +124,12 @@ links() {
 }
 
 wide() {
-  local round name pids=() said=() at
+  local round
   make_cached
   caps $((CLIENT_MBIT * 4)) $((CLIENT_MBIT * 2))
   echo "links of clients $((CLIENT_MBIT * 4)) Mbit/s, of proxies $((CLIENT_MBIT * 2)); MiB/s of all clients together"
-  for name in "${MEMBERS[@]}"; do run_on "$name" python3 "$TESTS/measure/group.py" take 7500 & done
-  sleep 1
-  at=$(work now 2)
-  for name in "${MEMBERS[@]}"; do
-    on "node${name#proxy}" python3 "$TESTS/measure/group.py" send "$(address_of "$name")" 7500 "$EACH_MIB" "$at" >"$SCRATCH/tcp-$name" &
-    pids+=($!) said+=("$SCRATCH/tcp-$name")
-  done
-  for pid in "${pids[@]}"; do wait "$pid" || fail "TCP alone"; done
-  echo "TCP alone to three proxies: $(rate "${said[@]}")"
+  tcp_alone "$EACH_MIB"
+  echo "TCP alone to three proxies: $RATE"
   for round in $(seq "$ROUNDS"); do
     write_by 4
     echo "write by 4: acknowledged $ACKNOWLEDGED drained $DRAINED"

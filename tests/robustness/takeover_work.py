@@ -1,7 +1,7 @@
 """Programs of nine kinds that use a mount while its process is replaced again and again.
 
-takeover_work.py DIR STOP READY [passthrough]: each verifies what it reads and ends when the file STOP is there; READY is made when all are at it. The exit
-status is 0 only if none of them ever got an error or a wrong byte, and all did something. With `passthrough` a tenth one reads a file by the
+takeover_work.py DIR STOP READY [passthrough]: each verifies what it reads and ends when the file STOP is there; READY is made when each has done a round.
+The exit status is 0 only if none of them ever got an error or a wrong byte, and all did something. With `passthrough` a tenth one reads a file by the
 kernel itself, which the mount must allow for files of 4 KiB.
 """
 import fcntl, hashlib, mmap, multiprocessing, os, random, sqlite3, sys, time
@@ -13,7 +13,16 @@ ROOT, STOP, READY = sys.argv[1:4]
 THROUGH = sys.argv[4:] == ["passthrough"]
 
 
+# Of the program that runs in this process: how often it has asked whether to go on, and what is set once it has done a round.
+asked, begun = 0, None
+
+
 def running():
+    """Asked before each round: the second time one is done."""
+    global asked
+    asked += 1
+    if asked == 2:
+        begun.set()
     return not os.path.exists(STOP)
 
 
@@ -209,7 +218,6 @@ def beside(dir):
     reader = open_beside(ROOT, path, time.monotonic() + 120)
     memory = mmap.mmap(reader, size, prot=mmap.PROT_READ)
     writer = os.open(path, os.O_RDWR)
-    begun.release()
     while running():
         data = pattern(rounds, random.randrange(1, 9000))
         at = random.randrange(size - len(data))
@@ -230,20 +238,20 @@ def beside(dir):
     return rounds
 
 
-def run(work, done):
+def run(work, done, has_begun):
+    global begun
+    begun = has_begun
     dir = f"{ROOT}/{work.__name__}"
     os.mkdir(dir)
-    if work is not beside:
-        begun.release()
     done.value = work(dir)
 
 
 works = [writer, in_place, mapped, appender, walker, locker, renamer, nameless, database] + [beside] * THROUGH
-begun = multiprocessing.Semaphore(0)
 counts = [multiprocessing.Value("q", 0) for _ in works]
-processes = [multiprocessing.Process(target=run, args=pair) for pair in zip(works, counts)]
+all_begun = [multiprocessing.Event() for _ in works]
+processes = [multiprocessing.Process(target=run, args=each) for each in zip(works, counts, all_begun)]
 [process.start() for process in processes]
-if all(begun.acquire(timeout=150) for _ in works):
+if all(has_begun.wait(timeout=150) for has_begun in all_begun):
     open(READY, "w").close()
 [process.join() for process in processes]
 for work, process, count in zip(works, processes, counts):

@@ -15,9 +15,13 @@ WAY=$!
 has_said_where() { [ -s "$SCRATCH/way.log" ]; }
 wait_for 10 "the way to the store" has_said_where
 STORE_AT=$(head -n 1 "$SCRATCH/way.log")
+said_so() { grep -cx "delay $1" "$SCRATCH/way.log" || true; }
 way_takes() { # MILLISECONDS, one way
+  local before
+  before=$(said_so "$1")
   echo "delay $1" >&"$way"
-  wait_for 10 "a way of $1 ms" grep -qx "delay $1" "$SCRATCH/way.log"
+  says_so() { [ "$(said_so "$1")" -gt "$2" ]; }
+  wait_for 10 "a way of $1 ms" says_so "$1" "$before"
 }
 # Requests of the mount for bytes of objects; the volume's own work in the background makes others.
 gets() { "$FOREBAY" stats "$SCRATCH/mount" --once --json | python3 -c 'import json, sys; print(sum(entry["calls"] for entry in json.load(sys.stdin)["store"] if entry["name"] == "get_range"))'; }
@@ -68,19 +72,27 @@ has_said ' 0 B fetched'
 sums | cmp - "$SCRATCH/sums" || fail "other bytes than were written"
 [ "$(gets)" = "$before" ] || fail "$(($(gets) - before)) requests for what was brought"
 
-# Killed in the middle, it goes on where it was.
-umount_volume "$SCRATCH/mount"
-rm -rf "$SCRATCH/volume/cache"
-mount_volume "$SCRATCH/volume" "$SCRATCH/mount" --cache-size 256MiB
-begun=$(gets)
-way_takes 500
-"$FOREBAY" warm "$SCRATCH/mount" </dev/null >/dev/null 2>&1 &
-warming=$!
+# Killed in the middle, it goes on where it was. On a machine that is busy for seconds it may be over by then: that says nothing, and all of it is done again.
 began() { [ "$(gets)" -gt $((begun + 4)) ]; }
-wait_for 60 "some requests" began
-kill -KILL "$warming" || fail "it was over before it was killed"
-wait "$warming" 2>/dev/null || true
-way_takes 0
+for pass in 1 2 3 4 5; do
+  umount_volume "$SCRATCH/mount"
+  rm -rf "$SCRATCH/volume/cache"
+  mount_volume "$SCRATCH/volume" "$SCRATCH/mount" --cache-size 256MiB
+  begun=$(gets)
+  way_takes 500
+  "$FOREBAY" warm "$SCRATCH/mount" </dev/null >"$SCRATCH/warm.out" 2>"$SCRATCH/warm.err" &
+  warming=$! ended=0
+  wait_for 60 "some requests" began
+  kill -KILL "$warming" 2>/dev/null || true
+  wait "$warming" 2>/dev/null || ended=$?
+  way_takes 0
+  case $ended in
+    0) ;;
+    137) break ;;
+    *) cat "$SCRATCH"/warm.* >&2; fail "warm, before it was killed" ;;
+  esac
+done
+[ "$ended" = 137 ] || fail "in all $pass of them it was over before it was killed"
 warmed "$SCRATCH/mount"
 total=$(($(gets) - begun))
 before=$(gets)
