@@ -99,7 +99,7 @@ impl<F: Fetch> DiskCache<F> {
         DiskCache::start(Storage::Slabs(slabs), index, Some(lock), capacity_bytes, fetch, options)
     }
 
-    /// A cache of `capacity_bytes` of memory, empty. What it takes may be more: at most twice what it holds, and an eighth of the capacity.
+    /// A cache of `capacity_bytes` of memory, empty. It may take more for what came with what it holds: at most twice as much, and an eighth.
     ///
     /// # Errors
     /// [`CacheError::Thread`].

@@ -12,7 +12,7 @@ use crate::{
 /// Payloads in memory. Chunks that came in one request share its buffer, so that they are not copied, and a reader gets several as one piece of memory.
 ///
 /// Guarantees: what all buffers have beyond the chunks that are kept is bounded. A buffer of which less than half is kept is let go once they have more than
-/// `waste_max` bytes of that together, and its chunks are copied. So all take at most twice what is kept, and `waste_max`.
+/// `waste_max` bytes of that together, and its chunks are copied. So all take at most twice what may be kept, and `waste_max`.
 pub(crate) struct Memory {
     held: RwLock<Held>,
     waste_max: usize,
@@ -167,9 +167,15 @@ mod tests {
         Object { key: ObjectKey { epoch: Epoch(1), id: ObjectId(1) }, len: 1 << 30 }
     }
 
-    /// A buffer of so many chunks, of which each is in a slot, from `slot` on.
+    /// A buffer of so many chunks, of which each is in a slot, from `slot` on, and full of that slot's number.
     fn put(memory: &Memory, slot: u32, chunks: u32) -> Bytes {
-        let buffer: Bytes = (0..chunks).flat_map(|at| vec![(slot + at) as u8; LEN as usize]).collect();
+        put_stamped(memory, slot, chunks, 0)
+    }
+
+    /// The same with another number for each time.
+    fn put_stamped(memory: &Memory, slot: u32, chunks: u32, stamp: u8) -> Bytes {
+        let number = |at: u32| stamp.wrapping_add((slot + at) as u8);
+        let buffer: Bytes = (0..chunks).flat_map(|at| vec![number(at); LEN as usize]).collect();
         for (at, part) in (0..chunks).zip(buffer.chunks(LEN as usize)) {
             let key = object().chunk(slot + at);
             memory.write(slot + at, &Put { key, len: LEN, at: 0, part, within: Some(&buffer) });
@@ -236,14 +242,15 @@ mod tests {
         for seed in 0..20 {
             let (memory, mut dice) = (Memory::new(waste_max), StdRng::seed_from_u64(seed));
             let mut model = [None; SLOTS as usize];
-            for _ in 0..200 {
+            for stamp in 0..200_u8 {
                 let (slot, chunks) = (dice.random_range(0..SLOTS), dice.random_range(1..9));
                 if dice.random_bool(0.4) {
                     memory.erase(slot);
                     model[slot as usize] = None;
                 } else if slot + chunks <= SLOTS {
-                    put(&memory, slot, chunks);
-                    (slot..slot + chunks).for_each(|slot| model[slot as usize] = Some(slot as u8));
+                    put_stamped(&memory, slot, chunks, stamp);
+                    (slot..slot + chunks)
+                        .for_each(|slot| model[slot as usize] = Some(stamp.wrapping_add(slot as u8)));
                 }
                 let kept = model.iter().flatten().count() * LEN as usize;
                 assert!(memory.held.read().wasted <= kept + waste_max as usize, "seed {seed}");

@@ -1,9 +1,10 @@
 //! Asking members for bytes of an object, or for its length.
 //!
-//! Guarantees: while one of those that are asked for a piece has it and answers, a read of it needs no store. One that was late is asked again while another one
-//! waits for the store, for that may be away. Of those that do not have it one alone is made to ask the store, unless one before it was late.
+//! Guarantees: while one of those that are asked for a piece has it and answers, a read of it needs no store. One alone is made to ask the store; the others are asked
+//! meanwhile, and where the store fails, for what they have ([`Kind::Peek`](forebay_protocol::Kind::Peek)): one that was late may have it all the same.
 
 use std::{
+    cell::{Cell, RefCell},
     sync::{Arc, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -11,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_format::row::ObjectRef;
-use forebay_group::MemberId;
+use forebay_group::{MemberId, PieceKey};
 use forebay_protocol::group::{Fetch, Walk};
 
 use super::{
@@ -21,128 +22,184 @@ use super::{
     route,
 };
 
-/// How long one that asks the store is waited for before those that were late are asked again: twice as long each time, and so long in all.
-const STORE_FIRST: Duration = Duration::from_millis(100);
-const STORE_STEP_MAX: Duration = Duration::from_secs(2);
-const STORE_WITHIN: Duration = Duration::from_secs(10);
-/// How often those are asked again once it has said that the store fails, with such pauses: by then none of them is left alone any more for having been late.
-const AGAIN: u32 = 4;
+/// How long one that asks the store is waited for before those that were late are asked what they have: from then on twice as long each time.
+const ASK_AFTER: Duration = Duration::from_millis(200);
+/// How often these are looked at again where the store fails.
+const LOOK_TIMES: u32 = 3;
 
-/// Members in the order in which they are asked.
-type Links = [(MemberId, Arc<MemberLink>)];
+/// A member, and how it is reached.
+type Link = (MemberId, Arc<MemberLink>);
+
+/// Why nobody has given a length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotGiven {
+    /// Somebody did not answer in time, and may know it.
+    pub(super) late: bool,
+}
+
 /// Bytes or a length, and who gave them.
 type Found<'a> = (&'a MemberLink, Answered);
+
+/// What became of asking members.
+struct Asked<'a> {
+    found: Option<Found<'a>>,
+    late: Vec<&'a Link>,
+}
 
 /// What became of waiting for one that asks the store.
 enum Waited<'a> {
     Found(Found<'a>),
-    /// It is gone; another one may be asked.
+    /// It is gone: another one may be asked.
     Lost,
-    /// The store does not give it, and nobody that was late has it.
-    NotGiven,
+    /// The store has no such object.
+    NotThere,
+    /// The store does not answer, or refuses.
+    StoreFails,
 }
 
 impl VolumeGroup {
     /// Bytes of an object, all of one piece, from a member of a group. `None`: the store is to be asked.
     pub(super) fn fetch(&self, known: &Known, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
-        let shared = &self.shared;
-        if shared.is_wrong(object, offset, u64::from(len)) {
+        let fetch = self.wanted(object, offset, len)?;
+        let links = self.asked_for(known, &fetch);
+        let found = self.shared.ask(known, &links, &fetch).found?;
+        self.given(known, found, &fetch)
+    }
+
+    /// The same from what members have, for where the store has failed: nobody is made to ask it.
+    pub(super) fn peek(&self, known: &Known, object: ObjectRef, offset: u64, len: u32) -> Option<Bytes> {
+        let fetch = self.wanted(object, offset, len)?;
+        let links = self.asked_for(known, &fetch);
+        let found = self.shared.look_at(known, links.iter(), &fetch)?;
+        self.given(known, found, &fetch)
+    }
+
+    /// Takes note of what was given. `None`: the object is shorter than it should be; the store says so in its own words.
+    fn given(&self, known: &Known, (link, answered): Found<'_>, fetch: &Fetch) -> Option<Bytes> {
+        let Answered::Bytes(bytes, width, epoch) = answered else { return None };
+        if bytes.len() != fetch.len as usize {
             return None;
         }
-        let (segment, at, piece) = shared.pieces.of(object, offset);
-        let fetch = Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false };
-        let width = known.widths.of(piece);
-        let cost = |id: MemberId| known.links.get(&id).map_or(u64::MAX, |link| link.cost());
-        let links = links(known, &route::candidates(&known.view, &known.here, piece, width, cost));
-        match shared.ask(known, &links, &fetch)? {
-            (link, Answered::Bytes(bytes, width, epoch)) if bytes.len() == len as usize => {
-                known.widths.learn(piece, width);
-                shared.told(epoch, known.view.epoch);
-                let count = if link.on_node { &shared.counts.node } else { &shared.counts.group };
-                count.fetch_add(u64::from(len), Relaxed);
-                Some(bytes)
-            }
-            // The object is shorter than it should be, or not there: the store says so in its own words.
-            _ => None,
-        }
+        let (shared, piece) = (&self.shared, PieceKey::of(fetch.segment, fetch.at));
+        known.widths.learn(piece, width);
+        shared.told(epoch, known.view.epoch);
+        let count = if link.on_node { &shared.counts.node } else { &shared.counts.group };
+        count.fetch_add(u64::from(fetch.len), Relaxed);
+        Some(bytes)
     }
 
     /// The length of an object, from a member.
-    pub(super) fn length(&self, known: &Known, object: ObjectRef) -> Option<u64> {
-        let shared = &self.shared;
-        let (segment, at, piece) = shared.pieces.of(object, 0);
+    pub(super) fn length(&self, known: &Known, object: ObjectRef) -> Result<u64, NotGiven> {
+        let (segment, at, _) = self.shared.pieces.of(object, 0);
         let fetch = Fetch { object, offset: 0, len: 0, segment, at, walk: Walk::Nearby, waits: false };
-        let links = links(known, &route::candidates(&known.view, &known.here, piece, 1, |_| 0));
-        match shared.ask(known, &links, &fetch)? {
-            (_, Answered::Length(len)) => Some(len),
-            _ => None,
+        let links = self.asked_for(known, &fetch);
+        let asked = self.shared.ask(known, &links, &fetch);
+        match asked.found {
+            Some((_, Answered::Length(len))) => Ok(len),
+            _ => Err(NotGiven { late: !asked.late.is_empty() }),
         }
     }
-}
 
-fn links(known: &Known, ids: &[MemberId]) -> Vec<(MemberId, Arc<MemberLink>)> {
-    ids.iter().filter_map(|id| Some((*id, Arc::clone(known.links.get(id)?)))).collect()
+    /// `None`: these bytes were wrong lately.
+    fn wanted(&self, object: ObjectRef, offset: u64, len: u32) -> Option<Fetch> {
+        let (segment, at, _) = self.shared.pieces.of(object, offset);
+        let wrong = self.shared.is_wrong(object, offset, u64::from(len));
+        (!wrong).then_some(Fetch { object, offset, len, segment, at, walk: Walk::Nearby, waits: false })
+    }
+
+    /// Who is asked, in this order.
+    fn asked_for(&self, known: &Known, fetch: &Fetch) -> Vec<Link> {
+        let piece = PieceKey::of(fetch.segment, fetch.at);
+        let cost = |id: MemberId| known.links.get(&id).map_or(u64::MAX, |link| link.cost());
+        let ids = route::candidates(&known.view, &known.here, piece, known.widths.of(piece), cost);
+        ids.into_iter().filter_map(|id| Some((id, Arc::clone(known.links.get(&id)?)))).collect()
+    }
 }
 
 impl Shared {
-    /// Asks one after the other. `None`: nobody gives any.
-    fn ask<'a>(&self, known: &Known, links: &'a Links, fetch: &Fetch) -> Option<Found<'a>> {
-        for (at, (id, link)) in links.iter().enumerate() {
-            let late = &links[..at];
-            match link.fetch(fetch, &self.reader, known.id) {
-                Answered::Nothing => self.suspects(known.id, *id),
-                Answered::Coming => match self.await_store(known, link, late, fetch) {
-                    Waited::Found(found) => return Some(found),
-                    Waited::Lost => self.suspects(known.id, *id),
-                    Waited::NotGiven => return None,
-                },
-                Answered::StoreFails => return self.ask_again(known, late, fetch),
-                answered => return Some((link, answered)),
-            }
+    /// Asks one after the other.
+    fn ask<'a>(&self, known: &Known, links: &'a [Link], fetch: &Fetch) -> Asked<'a> {
+        let mut late = Vec::new();
+        for asked in links {
+            let (id, link) = asked;
+            let waited = match link.fetch(fetch, &self.reader, known.id) {
+                Answered::Late => {
+                    late.push(asked);
+                    Waited::Lost
+                }
+                Answered::Nothing => Waited::Lost,
+                Answered::Coming => self.await_store(known, link, &late, fetch),
+                Answered::StoreFails => Waited::StoreFails,
+                Answered::NotThere => Waited::NotThere,
+                answered => Waited::Found((link, answered)),
+            };
+            let found = match waited {
+                Waited::Lost => {
+                    self.suspects(known.id, *id);
+                    continue;
+                }
+                Waited::NotThere => None,
+                Waited::Found(found) => Some(found),
+                Waited::StoreFails => {
+                    let others = links.iter().filter(|link| link.0 != *id);
+                    self.look_at(known, others, fetch).or_else(|| self.look_again(known, &late, fetch))
+                }
+            };
+            return Asked { found, late };
         }
-        None
+        Asked { found: None, late }
     }
 
-    /// Waits for one that asks the store, and asks those again in between that were late.
+    /// Waits for one that asks the store, and looks meanwhile at what those have that were late.
     fn await_store<'a>(
         &self,
         known: &Known,
         link: &'a MemberLink,
-        late: &'a Links,
+        late: &[&'a Link],
         fetch: &Fetch,
     ) -> Waited<'a> {
-        let began = Instant::now();
-        let mut step = if late.is_empty() { STORE_WITHIN } else { STORE_FIRST };
-        while let Some(left) = STORE_WITHIN.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            match link.brought(fetch, step.min(left)) {
-                Answered::Coming => {}
-                Answered::Nothing => return Waited::Lost,
-                Answered::StoreFails => {
-                    return self.ask_again(known, late, fetch).map_or(Waited::NotGiven, Waited::Found);
-                }
-                answered => return Waited::Found((link, answered)),
+        let (began, next, found) = (Instant::now(), Cell::new(ASK_AFTER), RefCell::new(None));
+        let goes_on = || {
+            if late.is_empty() || began.elapsed() < next.get() {
+                return true;
             }
-            if let Some(found) = self.ask_late(known, late, fetch) {
-                return Waited::Found(found);
-            }
-            step = (step * 2).min(STORE_STEP_MAX);
+            next.set(next.get() * 2);
+            *found.borrow_mut() = self.look_at(known, late.iter().copied(), fetch);
+            found.borrow().is_none()
+        };
+        match (link.brought(fetch, &goes_on), found.take()) {
+            (Answered::Coming, Some(found)) => Waited::Found(found),
+            (Answered::Bytes(..) | Answered::Length(_), Some(found)) => Waited::Found(found),
+            (answered @ (Answered::Bytes(..) | Answered::Length(_)), None) => Waited::Found((link, answered)),
+            (Answered::NotThere, _) => Waited::NotThere,
+            // It has had its time for the store.
+            (Answered::Late | Answered::StoreFails, _) => Waited::StoreFails,
+            (Answered::Coming | Answered::Nothing, _) => Waited::Lost,
         }
-        Waited::NotGiven
     }
 
-    /// Asks those a few times that were late: there is no store to be asked.
-    fn ask_again<'a>(&self, known: &Known, late: &'a Links, fetch: &Fetch) -> Option<Found<'a>> {
-        let rounds = if late.is_empty() { 0 } else { AGAIN };
-        (0..rounds).find_map(|round| {
-            thread::sleep(STORE_FIRST * (1 << round));
-            self.ask_late(known, late, fetch)
+    /// Looks a few times more, with pauses, at what those have that were late: the store is of no use.
+    fn look_again<'a>(&self, known: &Known, late: &[&'a Link], fetch: &Fetch) -> Option<Found<'a>> {
+        let times = if late.is_empty() { 0 } else { LOOK_TIMES };
+        (0..times).find_map(|time| {
+            thread::sleep(ASK_AFTER * (1 << time));
+            self.look_at(known, late.iter().copied(), fetch)
         })
     }
 
-    fn ask_late<'a>(&self, known: &Known, late: &'a Links, fetch: &Fetch) -> Option<Found<'a>> {
-        late.iter().find_map(|(_, link)| match link.fetch(fetch, &self.reader, known.id) {
-            Answered::Nothing | Answered::Coming | Answered::StoreFails => None,
-            answered => Some((&**link, answered)),
+    /// What one of these has: nobody is made to ask the store for bytes. A length is not looked for among what is cached, so it is asked for.
+    fn look_at<'a>(
+        &self,
+        known: &Known,
+        mut links: impl Iterator<Item = &'a Link>,
+        fetch: &Fetch,
+    ) -> Option<Found<'a>> {
+        links.find_map(|(_, link)| {
+            let answered = match fetch.len {
+                0 => link.fetch(fetch, &self.reader, known.id),
+                _ => link.peek(fetch, &self.reader, known.id)?,
+            };
+            matches!(answered, Answered::Bytes(..) | Answered::Length(_)).then_some((&**link, answered))
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A connection to a member of a group.
 
 use std::{
+    cell::Cell,
     fmt,
     sync::{
         OnceLock,
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use forebay_group::{GroupId, ViewEpoch};
 use forebay_protocol::{
     Kind, Message, Refusal,
-    group::{Distrust, Fetch, Fetched, Greet},
+    group::{Distrust, Fetch, Fetched, Greet, Peek},
 };
 use forebay_rpc::{
     Address, Client, ClientConfig, Security,
@@ -24,6 +25,9 @@ use parking_lot::Mutex;
 
 use super::{Reader, pace::Pace, writes::WriteLink};
 
+/// How long it may take to fetch from the store what it does not have, and to say whether it has something where that is asked for a second time.
+const STORE_MS: u32 = 10_000;
+const PEEK_MS: u32 = 1_000;
 /// How long it may take to let this client in.
 const GREET_MS: u32 = 5_000;
 /// What a first answer may be expected to take, in microseconds.
@@ -46,8 +50,12 @@ pub(super) enum Answered {
     Length(u64),
     /// The member does not have it, and asks the store: [`MemberLink::brought`] waits for that.
     Coming,
-    /// The member asked the store, which does not give it.
+    /// The member asked the store, which does not answer or refuses.
     StoreFails,
+    /// The member asked the store, which has no such object.
+    NotThere,
+    /// No answer in time; it may have it.
+    Late,
     /// No answer: another one is to be asked.
     Nothing,
 }
@@ -101,9 +109,21 @@ enum Why {
     /// It wants to be greeted first.
     Stranger,
     StoreFails,
+    NotThere,
     /// It did not answer in time.
     Late,
     Nothing,
+}
+
+impl From<Why> for Answered {
+    fn from(why: Why) -> Answered {
+        match why {
+            Why::StoreFails => Answered::StoreFails,
+            Why::NotThere => Answered::NotThere,
+            Why::Late => Answered::Late,
+            Why::Stranger | Why::Nothing => Answered::Nothing,
+        }
+    }
 }
 
 impl MemberLink {
@@ -178,13 +198,21 @@ impl MemberLink {
 
     /// Asks, whether or not it is connected.
     pub(super) fn request(&self, request: Outgoing) -> Result<Reply, CallError> {
+        self.request_while(request, None)
+    }
+
+    fn request_while(
+        &self,
+        request: Outgoing,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Reply, CallError> {
         let Some((client, _)) = self.client() else {
             return Err(CallError::Lost {
                 sent: false,
                 why: "there is no thread for a connection".to_owned(),
             });
         };
-        client.call_blocking(request)
+        client.call_blocking_while(request, goes_on)
     }
 
     /// Fetches bytes, or a length. A member that does not have them says so at once.
@@ -197,11 +225,25 @@ impl MemberLink {
             Err(Why::Stranger) if self.greet(reader, group) => self.ask(fetch),
             asked => asked,
         };
-        match asked {
-            Ok(answered) => answered,
-            Err(Why::StoreFails) => Answered::StoreFails,
-            Err(Why::Stranger | Why::Late | Why::Nothing) => Answered::Nothing,
+        asked.unwrap_or_else(Answered::from)
+    }
+
+    /// Bytes that the member has, all of them; it asks nobody for them. Also one that is left alone is asked.
+    pub(super) fn peek(&self, fetch: &Fetch, reader: &Reader, group: GroupId) -> Option<Answered> {
+        let Fetch { object, offset, len, .. } = *fetch;
+        let peek = Peek { object, offset, len };
+        let ask = || self.call(Kind::Peek, peek.encode(), PEEK_MS, len.saturating_add(REPLY_HEAD), None);
+        if self.down().is_some() {
+            return None;
         }
+        let _turn = Turn::new(&self.in_flight, 1);
+        let asked = match ask() {
+            Err(Why::Stranger) if self.greet(reader, group) => ask(),
+            asked => asked,
+        };
+        let bytes = asked.ok()?.bulk;
+        // Of its width and its view it says nothing.
+        (bytes.len() == len as usize).then_some(Answered::Bytes(bytes, 1, ViewEpoch(0)))
     }
 
     fn ask(&self, fetch: &Fetch) -> Result<Answered, Why> {
@@ -210,7 +252,7 @@ impl MemberLink {
         let kib = self.asked_bytes.load(Relaxed).div_ceil(1024);
         let first_ms = self.pace.lock().patience_ms(kib);
         let began = Instant::now();
-        let first = self.call_fetch(fetch, first_ms);
+        let first = self.call_fetch(fetch, first_ms, None);
         if matches!(first, Err(Why::Late)) && self.pace.lock().late(began, Instant::now()) {
             self.put_out(SUSPECT_FOR);
         }
@@ -226,26 +268,37 @@ impl MemberLink {
         Ok(Answered::Coming)
     }
 
-    /// Waits for what the member has said to be coming, [`Answered::Coming`] if it still is after so long.
-    pub(super) fn brought(&self, fetch: &Fetch, within: Duration) -> Answered {
+    /// Waits for what the member has said to be coming, at most for ten seconds ([`Answered::Late`]), and while `goes_on` says so, which is asked four times a second
+    /// ([`Answered::Coming`]).
+    pub(super) fn brought(&self, fetch: &Fetch, goes_on: &dyn Fn() -> bool) -> Answered {
         let _turn = Turn::new(&self.in_flight, 1);
         let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
+        let stopped = Cell::new(false);
+        let goes_on = || {
+            stopped.set(!goes_on());
+            !stopped.get()
+        };
         let waits = Fetch { waits: true, ..*fetch };
-        match self.call_fetch(&waits, u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1)) {
+        match self.call_fetch(&waits, STORE_MS, Some(&goes_on)) {
             Ok(Some(brought)) => {
                 self.pace.lock().heard(Instant::now());
                 brought
             }
-            Err(Why::Late) => Answered::Coming,
-            Err(Why::StoreFails) => Answered::StoreFails,
-            Ok(None) | Err(Why::Stranger | Why::Nothing) => Answered::Nothing,
+            Ok(None) => Answered::Nothing,
+            Err(Why::Late) if stopped.get() => Answered::Coming,
+            Err(why) => why.into(),
         }
     }
 
     /// `None`: what is wanted is being fetched.
-    fn call_fetch(&self, fetch: &Fetch, deadline_ms: u32) -> Result<Option<Answered>, Why> {
+    fn call_fetch(
+        &self,
+        fetch: &Fetch,
+        deadline_ms: u32,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Option<Answered>, Why> {
         let reply_max = fetch.len.saturating_add(REPLY_HEAD);
-        let Reply { body, bulk } = self.call(Kind::Fetch, fetch.encode(), deadline_ms, reply_max)?;
+        let Reply { body, bulk } = self.call(Kind::Fetch, fetch.encode(), deadline_ms, reply_max, goes_on)?;
         match Fetched::decode(&body) {
             Ok(Fetched::Here { width, epoch }) => Ok(Some(Answered::Bytes(bulk, width, epoch))),
             Ok(Fetched::Length(len)) => Ok(Some(Answered::Length(len))),
@@ -258,9 +311,16 @@ impl MemberLink {
         }
     }
 
-    fn call(&self, kind: Kind, body: Vec<u8>, deadline_ms: u32, reply_max: u32) -> Result<Reply, Why> {
+    fn call(
+        &self,
+        kind: Kind,
+        body: Vec<u8>,
+        deadline_ms: u32,
+        reply_max: u32,
+        goes_on: Option<&dyn Fn() -> bool>,
+    ) -> Result<Reply, Why> {
         let (kind, body, bulk) = (kind as u16, body.into(), Bytes::new());
-        match self.request(Outgoing { kind, body, bulk, deadline_ms, reply_max }) {
+        match self.request_while(Outgoing { kind, body, bulk, deadline_ms, reply_max }, goes_on) {
             Ok(reply) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
             Err(CallError::Deadline { .. } | CallError::GivenUp) => Err(Why::Late),
@@ -271,7 +331,8 @@ impl MemberLink {
     fn refused(&self, refusal: &Refused) -> Why {
         if refusal.code == Code(Kind::REFUSED) {
             return match Refusal::decode(&refusal.detail) {
-                Ok(Refusal::Unavailable(_) | Refusal::Invalid(_)) => Why::StoreFails,
+                Ok(Refusal::Unavailable(_)) => Why::StoreFails,
+                Ok(Refusal::Invalid(_)) => Why::NotThere,
                 _ => {
                     self.put_out(OUT_FOR);
                     Why::Nothing
@@ -319,7 +380,7 @@ impl MemberLink {
 
     /// Tells the member that bytes were wrong. If it does not hear it, it hears it from the next one.
     pub(super) fn distrust(&self, wrong: &Distrust, reader: &Reader, group: GroupId) {
-        let tell = || self.call(Kind::Distrust, wrong.encode(), GREET_MS, REPLY_HEAD);
+        let tell = || self.call(Kind::Distrust, wrong.encode(), GREET_MS, REPLY_HEAD, None);
         if !self.is_out() && self.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
             let _heard = self.greet(reader, group) && tell().is_ok();
         }

@@ -76,8 +76,8 @@ impl Backend for GroupStore {
                 Some(bytes) => bytes,
                 None => self.read_store(key, start..end).or_else(|error| {
                     // Who was late when it was asked may have it: the store need not be there for what is cached.
-                    let late = || self.group.fetch(&known, object, start, (end - start) as u32);
-                    error.is_transient().then(late).flatten().ok_or(error)
+                    let cached = || self.group.peek(&known, object, start, (end - start) as u32);
+                    error.is_transient().then(cached).flatten().ok_or(error)
                 })?,
             };
             if start == range.start && end == range.end {
@@ -95,21 +95,24 @@ impl Backend for GroupStore {
     }
 
     fn head(&self, key: &str) -> Result<Meta, ObjectError> {
-        let known = self.group.gone_by(self.within);
-        let length = || parse_key(key).and_then(|object| self.group.length(known.as_deref()?, object));
-        let of = |size| Meta {
+        let (known, object) = (self.group.gone_by(self.within), parse_key(key));
+        let Some((known, object)) = known.zip(object) else { return self.store.head(key) };
+        let meta = |size| Meta {
             key: key.to_owned(),
             size,
             etag: ETag::default(),
             modified: SystemTime::UNIX_EPOCH,
         };
-        match length() {
-            Some(size) => Ok(of(size)),
-            None => self.store.head(key).or_else(|error| {
-                // As of bytes.
-                error.is_transient().then(length).flatten().map(of).ok_or(error)
-            }),
-        }
+        let not_given = match self.group.length(&known, object) {
+            Ok(size) => return Ok(meta(size)),
+            Err(not_given) => not_given,
+        };
+        self.store.head(key).or_else(|error| {
+            // As of bytes.
+            let again = not_given.late && error.is_transient();
+            let length = again.then(|| self.group.length(&known, object)).and_then(Result::ok);
+            length.map(meta).ok_or(error)
+        })
     }
 
     fn delete(&self, key: &str) -> Result<(), ObjectError> {

@@ -22,7 +22,7 @@ use forebay_group::{
 use forebay_protocol::{
     Hello, Kind, Message, Reclaim, Reclaimed, Refusal, Request, Response, Return, Rights, VolumeInfo,
     Welcome,
-    group::{Fetch, Fetched, GroupView, Taken, ViewOf, ViewsOf, Vouch, Vouched, here_socket},
+    group::{Fetch, Fetched, GroupView, Peek, Taken, ViewOf, ViewsOf, Vouch, Vouched, here_socket},
 };
 use forebay_proxy::{
     log::{Directory, Log, LogOptions},
@@ -105,6 +105,7 @@ pub enum Store {
     /// After so long, with what the other members have.
     Gives(Duration),
     Fails,
+    HasNot,
 }
 
 /// What a member gives to those who read.
@@ -114,11 +115,19 @@ pub struct Cached {
     pub store: Store,
     /// So many fetches are not answered.
     pub late: u32,
-    /// How often it was asked.
+    /// How often it was asked for what it has or the store, and for what it has.
     pub fetches: u64,
+    pub peeks: u64,
 }
 
 impl Cached {
+    /// What it has.
+    fn peek(&mut self, peek: &Peek) -> Bytes {
+        self.peeks += 1;
+        let range = peek.offset as usize..(peek.offset + u64::from(peek.len)) as usize;
+        self.objects.get(&peek.object).map_or_else(Bytes::new, |bytes| bytes.slice(range))
+    }
+
     /// `None`: there is no answer.
     fn fetch(&mut self, fetch: &Fetch) -> Option<(Duration, Result<connection::Reply, Refused>)> {
         self.fetches += 1;
@@ -140,15 +149,18 @@ impl Cached {
             ))
         };
         match self.store {
-            Store::Fails if !self.objects.contains_key(&fetch.object) => {
-                let refusal = Refusal::Unavailable("the store is away".to_owned());
+            Store::Fails | Store::HasNot if !self.objects.contains_key(&fetch.object) => {
+                let refusal = match self.store {
+                    Store::HasNot => Refusal::Invalid("there is no such object".to_owned()),
+                    _ => Refusal::Unavailable("the store is away".to_owned()),
+                };
                 let refused = Refused::new(Code(Kind::REFUSED), refusal.to_string());
                 Some((Duration::ZERO, Err(refused.detailed(refusal.encode()))))
             }
             Store::Hangs if fetch.waits => None,
             Store::Gives(after) if fetch.waits => has(after),
             Store::Gives(_) => Some((Duration::ZERO, reply(Fetched::Coming, Bytes::new()))),
-            Store::Hangs | Store::Fails => {
+            Store::Hangs | Store::Fails | Store::HasNot => {
                 has(Duration::ZERO).or_else(|| Some((Duration::ZERO, reply(Fetched::Coming, Bytes::new()))))
             }
         }
@@ -185,6 +197,10 @@ impl Handler for Failing {
                 tokio::time::sleep(away).await;
                 Ok(connection::Reply { body: Bytes::new(), bulk: Bytes::new() })
             });
+        }
+        if Kind::of(request.kind) == Some(Kind::Peek) {
+            let bulk = self.cached.lock().peek(&Peek::decode(&request.body).unwrap());
+            return Box::pin(std::future::ready(Ok(connection::Reply { body: Bytes::new(), bulk })));
         }
         if Kind::of(request.kind) == Some(Kind::Fetch) {
             let answer = self.cached.lock().fetch(&Fetch::decode(&request.body).unwrap());
