@@ -151,7 +151,7 @@ impl Drop for SlateEngine {
     fn drop(&mut self) {
         // All that was promised is durable. An orderly end makes the next start shorter, and is worth waiting for to nobody.
         let (db, name) = (self.db.clone(), self.name.clone());
-        self.place.spawn(async move {
+        self.place.close(self.path.clone(), async move {
             if let Err(error) = db.close().await {
                 tracing::debug!("{name}: closing: {error}");
             }

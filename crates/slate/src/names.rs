@@ -126,6 +126,7 @@ impl Place {
 
     /// Removes all objects of an id that no name stands for any more.
     pub(crate) fn remove_rows(&self, id: &str) -> Result<(), EngineError> {
+        self.wait_closed(&rows_of(id));
         loop {
             let page = self.store.list(&rows_of(id), None).map_err(|error| self.explain(&error))?;
             if page.entries.is_empty() {

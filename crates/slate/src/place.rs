@@ -11,6 +11,7 @@ use std::{
 
 use forebay_engine::EngineError;
 use forebay_object::ObjectStore as Store;
+use parking_lot::Mutex;
 use slatedb::{
     Db, DbReader, DbReaderMode, Settings,
     config::{
@@ -21,7 +22,7 @@ use slatedb::{
         moka::{MokaCache, MokaCacheOptions},
     },
 };
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, task::JoinHandle};
 
 use crate::{bucket::Bucket, explain};
 
@@ -55,6 +56,8 @@ pub(crate) struct Place {
     pub(crate) waits: Waits,
     cache: Arc<dyn DbCache>,
     next_cache_id: AtomicU64,
+    /// Databases that are being closed, by their paths.
+    closing: Mutex<Vec<(String, JoinHandle<()>)>>,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
 }
@@ -83,6 +86,7 @@ impl Place {
             waits,
             cache: Arc::new(MokaCache::new_with_opts(options)),
             next_cache_id: AtomicU64::new(1),
+            closing: Mutex::default(),
             runtime: Some(runtime),
         })
     }
@@ -97,6 +101,26 @@ impl Place {
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             runtime.spawn(work);
+        }
+    }
+
+    /// Lets a database be closed, which goes on by itself.
+    pub(crate) fn close(&self, path: String, closing: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            let task = runtime.spawn(closing);
+            let mut all = self.closing.lock();
+            all.retain(|(_, task)| !task.is_finished());
+            all.push((path, task));
+        }
+    }
+
+    /// Waits until a database that was let go here is closed, or that takes too long: one that is writes to the store.
+    pub(crate) fn wait_closed(&self, path: &str) {
+        let closing: Vec<_> = self.closing.lock().extract_if(.., |(closing, _)| closing == path).collect();
+        for (path, task) in closing {
+            if self.wait(self.waits.commit, task).is_none() {
+                tracing::warn!("{}: {path} is not closed yet; what that writes is left", self.name);
+            }
         }
     }
 
