@@ -304,7 +304,8 @@ fn peers_that_stay_silent_or_speak_nonsense_are_cut_off_and_others_are_served() 
 #[test]
 fn a_peer_that_falls_silent_is_cut_off() {
     let mut config = strict();
-    config.terms.timeouts = Timeouts { ping_ms: 50, silent_ms: 100, ..config.terms.timeouts };
+    config.terms.timeouts =
+        Timeouts { preface_ms: 10_000, ping_ms: 50, silent_ms: 100, ..config.terms.timeouts };
     let bed = Bed::with(config);
     let mut mute = raw(&bed);
     mute.write_all(&spoken(&[])).unwrap();
