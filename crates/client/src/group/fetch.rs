@@ -43,7 +43,8 @@ type Found<'a> = (&'a MemberLink, Answered);
 /// What became of asking members.
 struct Asked<'a> {
     found: Option<Found<'a>>,
-    late: Vec<&'a Link>,
+    /// Somebody did not answer in time.
+    late: bool,
 }
 
 /// What became of waiting for one that asks the store.
@@ -96,7 +97,7 @@ impl VolumeGroup {
         let asked = self.shared.ask(known, &links, &fetch);
         match asked.found {
             Some((_, Answered::Length(len))) => Ok(len),
-            _ => Err(NotGiven { late: !asked.late.is_empty() }),
+            _ => Err(NotGiven { late: asked.late }),
         }
     }
 
@@ -111,7 +112,9 @@ impl VolumeGroup {
     fn asked_for(&self, known: &Known, fetch: &Fetch) -> Vec<Link> {
         let piece = PieceKey::of(fetch.segment, fetch.at);
         let cost = |id: MemberId| known.links.get(&id).map_or(u64::MAX, |link| link.cost());
-        let ids = route::candidates(&known.view, &known.here, piece, known.widths.of(piece), cost);
+        // Of several that have a piece the first one alone is sure to know how long the object is.
+        let width = if fetch.len == 0 { 1 } else { known.widths.of(piece) };
+        let ids = route::candidates(&known.view, &known.here, piece, width, cost);
         ids.into_iter().filter_map(|id| Some((id, Arc::clone(known.links.get(&id)?)))).collect()
     }
 }
@@ -145,9 +148,9 @@ impl Shared {
                     self.look_at(known, others, fetch).or_else(|| self.look_again(known, &late, fetch))
                 }
             };
-            return Asked { found, late };
+            return Asked { found, late: !late.is_empty() };
         }
-        Asked { found: None, late }
+        Asked { found: None, late: !late.is_empty() }
     }
 
     /// Waits for one that asks the store, and looks meanwhile at what those have that were late.
@@ -160,21 +163,24 @@ impl Shared {
     ) -> Waited<'a> {
         let (began, next, found) = (Instant::now(), Cell::new(ASK_AFTER), RefCell::new(None));
         let goes_on = || {
-            if late.is_empty() || began.elapsed() < next.get() {
+            if began.elapsed() < next.get() {
                 return true;
             }
             next.set(next.get() * 2);
             *found.borrow_mut() = self.look_at(known, late.iter().copied(), fetch);
             found.borrow().is_none()
         };
-        match (link.brought(fetch, &goes_on), found.take()) {
-            (Answered::Coming, Some(found)) => Waited::Found(found),
-            (Answered::Bytes(..) | Answered::Length(_), Some(found)) => Waited::Found(found),
-            (answered @ (Answered::Bytes(..) | Answered::Length(_)), None) => Waited::Found((link, answered)),
-            (Answered::NotThere, _) => Waited::NotThere,
+        let goes_on: Option<&dyn Fn() -> bool> = if late.is_empty() { None } else { Some(&goes_on) };
+        let brought = link.brought(fetch, goes_on);
+        if let Some(found) = found.take() {
+            return Waited::Found(found);
+        }
+        match brought {
+            Answered::Bytes(..) | Answered::Length(_) => Waited::Found((link, brought)),
+            Answered::NotThere => Waited::NotThere,
             // It has had its time for the store.
-            (Answered::Late | Answered::StoreFails, _) => Waited::StoreFails,
-            (Answered::Coming | Answered::Nothing, _) => Waited::Lost,
+            Answered::Late | Answered::StoreFails => Waited::StoreFails,
+            Answered::Coming | Answered::Nothing => Waited::Lost,
         }
     }
 

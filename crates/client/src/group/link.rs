@@ -1,7 +1,6 @@
 //! A connection to a member of a group.
 
 use std::{
-    cell::Cell,
     fmt,
     sync::{
         OnceLock,
@@ -268,24 +267,17 @@ impl MemberLink {
         Ok(Answered::Coming)
     }
 
-    /// Waits for what the member has said to be coming, at most for ten seconds ([`Answered::Late`]), and while `goes_on` says so, which is asked four times a second
-    /// ([`Answered::Coming`]).
-    pub(super) fn brought(&self, fetch: &Fetch, goes_on: &dyn Fn() -> bool) -> Answered {
+    /// Waits for what the member has said to be coming, at most for ten seconds and while `goes_on` says so, which is asked four times a second ([`Answered::Late`]).
+    pub(super) fn brought(&self, fetch: &Fetch, goes_on: Option<&dyn Fn() -> bool>) -> Answered {
         let _turn = Turn::new(&self.in_flight, 1);
         let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
-        let stopped = Cell::new(false);
-        let goes_on = || {
-            stopped.set(!goes_on());
-            !stopped.get()
-        };
         let waits = Fetch { waits: true, ..*fetch };
-        match self.call_fetch(&waits, STORE_MS, Some(&goes_on)) {
+        match self.call_fetch(&waits, STORE_MS, goes_on) {
             Ok(Some(brought)) => {
                 self.pace.lock().heard(Instant::now());
                 brought
             }
             Ok(None) => Answered::Nothing,
-            Err(Why::Late) if stopped.get() => Answered::Coming,
             Err(why) => why.into(),
         }
     }
