@@ -15,7 +15,6 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), EXT4_IOC_SHUTDOWN, struct.pack("I
 PYTHON
 }
 
-late_store 20
 # Half of it may be what the store does not have: more than is written while that is away.
 PROXY_CACHE=1GiB
 truncate -s 4G "$SCRATCH/disk-b.img"
@@ -23,12 +22,7 @@ mkfs.ext4 -q -F -m 0 "$SCRATCH/disk-b.img"
 mkdir "$SCRATCH/disk-b"
 mount_disk
 PROXY_DIR[b]=$SCRATCH/disk-b/proxy
-start_meta a
-meta_serves
-ask group create fast >/dev/null
-for name in a b c; do start_proxy "$name"; done
-wait_for 60 "three members" has_members 3
-ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
+replica_group 20
 for name in writer reader; do
   mount_shared "$name"
   wait_for 60 "$name to know the group" knows_group "$name"

@@ -5,15 +5,9 @@
 . "$TESTS/cluster/cluster.bash"
 . "$TESTS/cluster/proxies.bash"
 
-late_store 20
 # Half of it may be what the store does not have: more than is written while that is away.
 PROXY_CACHE=1GiB
-start_meta a
-meta_serves
-ask group create fast >/dev/null
-for name in a b c; do start_proxy "$name"; done
-wait_for 60 "three members" has_members 3
-ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
+replica_group 20
 mount_shared writer
 
 # of_member NAME QUESTION: what the group says of a member, `one`.

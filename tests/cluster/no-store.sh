@@ -6,13 +6,7 @@
 . "$TESTS/cluster/proxies.bash"
 AWAY=${AWAY:-12}
 
-late_store 5
-start_meta a
-meta_serves
-ask group create fast >/dev/null
-for name in a b c; do start_proxy "$name"; done
-wait_for 60 "three members" has_members 3
-ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
+replica_group 5
 mount_shared writer
 wait_for 60 "the mount to know the group" knows_group writer
 

@@ -55,5 +55,16 @@ start_proxy() {
     --listen "${PROXY_AT[$name]}" --zone "$name" --insecure "$@" </dev/null >>"$SCRATCH/proxy-$name.log" 2>&1 &
   PROXY_PID[$name]=$!
 }
+# replica_group MS: a store so far away, a server, the group fast of members a, b and c, and the volume, of class replica over it.
+replica_group() {
+  local name
+  late_store "$1"
+  start_meta a
+  meta_serves
+  ask group create fast >/dev/null
+  for name in a b c; do start_proxy "$name"; done
+  wait_for 60 "three members" has_members 3
+  ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
+}
 end_proxy() { kill -TERM "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" || fail "proxy $1 did not end in order"; }
 kill_proxy() { kill -KILL "${PROXY_PID[$1]}"; wait "${PROXY_PID[$1]}" 2>/dev/null || true; }

@@ -11,19 +11,13 @@ HARMS=${HARMS:-stopped killed drained store_away meta_killed disk_full all_kille
 FOR=${FOR:-2}
 declare -A WRITERS
 
-late_store 20
 # One of the disks is small.
 truncate -s 2G "$SCRATCH/disk-b.img"
 mkfs.ext4 -q -F -m 0 "$SCRATCH/disk-b.img"
 mkdir "$SCRATCH/disk-b"
 mount -o loop "$SCRATCH/disk-b.img" "$SCRATCH/disk-b"
 PROXY_DIR[b]=$SCRATCH/disk-b/proxy
-start_meta a
-meta_serves
-ask group create fast >/dev/null
-for name in a b c; do start_proxy "$name"; done
-wait_for 60 "three members" has_members 3
-ask volume create "$VOLUME_NAME" --store s3://bucket/v --endpoint "http://$STORE_AT" --region eu-central-1 --group fast --durability replica >/dev/null
+replica_group 20
 mount_shared writer
 mount_shared reader
 
