@@ -11,7 +11,8 @@ mod tls;
 pub mod wire;
 
 pub use driver::{
-    BindError, Call, Client, ClientConfig, ConnectError, Gate, Handler, Handling, Peer, Server, ServerConfig,
+    ASKED_EVERY, BindError, Call, Client, ClientConfig, ConnectError, Gate, Handler, Handling, Peer, Server,
+    ServerConfig,
 };
 pub use net::{Address, AddressError};
 pub use time::Time;

@@ -14,7 +14,7 @@ use std::{
 use bed::{BULK, Bed, ECHO, NEVER, PANIC, PATIENCE, PUSH_BACK, WHO, request_of, until};
 use bytes::Bytes;
 use forebay_rpc::{
-    Address, BindError, Client, ClientConfig, Security, ServerConfig,
+    ASKED_EVERY, Address, BindError, Client, ClientConfig, Security, ServerConfig,
     connection::{CallError, Connection, Limits, Outgoing, Role, Terms, Timeouts},
     wire::{Class, Code, Refusal},
 };
@@ -124,10 +124,12 @@ fn a_thread_that_gives_up_cancels_its_request_and_leaves_the_others() {
     std::thread::scope(|scope| {
         // It reads for everybody by then.
         let gives_up = scope.spawn(|| {
-            client.call_blocking_while(never(), Some(&|| goes_on.load(Ordering::SeqCst))).unwrap_err()
+            client
+                .call_blocking_while(never(), ASKED_EVERY, Some(&|| goes_on.load(Ordering::SeqCst)))
+                .unwrap_err()
         });
         until("the handler", || bed.echo.begun.load(Ordering::SeqCst) == 2);
-        let stays = scope.spawn(|| client.call_blocking_while(never(), Some(&|| true)));
+        let stays = scope.spawn(|| client.call_blocking_while(never(), ASKED_EVERY, Some(&|| true)));
         until("the handler", || bed.echo.begun.load(Ordering::SeqCst) == 3);
         goes_on.store(false, Ordering::SeqCst);
         let error = gives_up.join().unwrap();

@@ -1,6 +1,7 @@
 //! A connection to a member of a group.
 
 use std::{
+    cell::RefCell,
     fmt,
     sync::{
         OnceLock,
@@ -16,17 +17,23 @@ use forebay_protocol::{
     group::{Distrust, Fetch, Fetched, Greet, Peek},
 };
 use forebay_rpc::{
-    Address, Client, ClientConfig, Security,
+    ASKED_EVERY, Address, Client, ClientConfig, Security,
     connection::{CallError, Outgoing, Reply},
     wire::{Code, Refusal as Refused},
 };
 use parking_lot::Mutex;
 
-use super::{Reader, pace::Pace, writes::WriteLink};
+use super::{
+    Reader,
+    pace::{Awaited, Pace},
+    writes::WriteLink,
+};
 
-/// How long it may take to fetch from the store what it does not have, and to say whether it has something where that is asked for a second time.
+/// How long it may take to fetch from the store what it does not have, and to send what it has, as long as bytes come.
 const STORE_MS: u32 = 10_000;
-const PEEK_MS: u32 = 1_000;
+const CARRY_MS: u32 = 10_000;
+/// How long until some come where it is asked for a second time whether it has something.
+const PEEK: Duration = Duration::from_secs(1);
 /// How long it may take to let this client in.
 const GREET_MS: u32 = 5_000;
 /// What a first answer may be expected to take, in microseconds.
@@ -125,6 +132,22 @@ impl From<Why> for Answered {
     }
 }
 
+/// How long an answer is waited for.
+#[derive(Clone, Copy)]
+struct Wait<'a> {
+    /// At most.
+    deadline_ms: u32,
+    /// And as long as this says so, asked from then on.
+    first: Duration,
+    goes_on: Option<&'a dyn Fn() -> bool>,
+}
+
+impl Wait<'_> {
+    fn until(deadline_ms: u32) -> Wait<'static> {
+        Wait { deadline_ms, first: ASKED_EVERY, goes_on: None }
+    }
+}
+
 impl MemberLink {
     /// A member that is not connected yet.
     pub(super) fn new(at: Address, address: &str, on_node: bool, security: &Security) -> MemberLink {
@@ -197,21 +220,17 @@ impl MemberLink {
 
     /// Asks, whether or not it is connected.
     pub(super) fn request(&self, request: Outgoing) -> Result<Reply, CallError> {
-        self.request_while(request, None)
+        self.request_while(request, Wait::until(STORE_MS))
     }
 
-    fn request_while(
-        &self,
-        request: Outgoing,
-        goes_on: Option<&dyn Fn() -> bool>,
-    ) -> Result<Reply, CallError> {
+    fn request_while(&self, request: Outgoing, wait: Wait<'_>) -> Result<Reply, CallError> {
         let Some((client, _)) = self.client() else {
             return Err(CallError::Lost {
                 sent: false,
                 why: "there is no thread for a connection".to_owned(),
             });
         };
-        client.call_blocking_while(request, goes_on)
+        client.call_blocking_while(request, wait.first, wait.goes_on)
     }
 
     /// Fetches bytes, or a length. A member that does not have them says so at once.
@@ -230,12 +249,14 @@ impl MemberLink {
     /// Bytes that the member has, all of them; it asks nobody for them. Also one that is left alone is asked.
     pub(super) fn peek(&self, fetch: &Fetch, reader: &Reader, group: GroupId) -> Option<Answered> {
         let Fetch { object, offset, len, .. } = *fetch;
-        let peek = Peek { object, offset, len };
-        let ask = || self.call(Kind::Peek, peek.encode(), PEEK_MS, len.saturating_add(REPLY_HEAD), None);
+        let peek = Peek { object, offset, len }.encode();
+        let reply_max = len.saturating_add(REPLY_HEAD);
+        let ask = || self.while_it_sends(PEEK, |wait| self.call(Kind::Peek, peek.clone(), reply_max, wait));
         if self.down().is_some() {
             return None;
         }
         let _turn = Turn::new(&self.in_flight, 1);
+        let _asked = Turn::new(&self.asked_bytes, u64::from(len));
         let asked = match ask() {
             Err(Why::Stranger) if self.greet(reader, group) => ask(),
             asked => asked,
@@ -249,16 +270,16 @@ impl MemberLink {
         let mean = self.mean_us.load(Relaxed);
         let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
         let kib = self.asked_bytes.load(Relaxed).div_ceil(1024);
-        let first_ms = self.pace.lock().patience_ms(kib);
+        let patience = self.pace.lock().patience(kib);
         let began = Instant::now();
-        let first = self.call_fetch(fetch, first_ms, None);
-        if matches!(first, Err(Why::Late)) && self.pace.lock().late(began, Instant::now()) {
+        let first = self.while_it_sends(patience, |wait| self.call_fetch(fetch, wait));
+        if matches!(first, Err(Why::Late)) && self.pace.lock().late() {
             self.put_out(SUSPECT_FOR);
         }
-        let (first, now) = (first?, Instant::now());
-        let took = u64::try_from((now - began).as_micros()).unwrap_or(u64::MAX);
+        let first = first?;
+        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         // One that has to fetch has sent no bytes.
-        self.pace.lock().answered(took, if first.is_some() { kib } else { 0 }, now);
+        self.pace.lock().answered(took, if first.is_some() { kib } else { 0 });
         if let Some(answered) = first {
             // Times of those that wait for the store say nothing of the member.
             self.mean_us.store((mean * 7 + took.min(1_000_000)) / 8, Relaxed);
@@ -267,30 +288,30 @@ impl MemberLink {
         Ok(Answered::Coming)
     }
 
+    /// Has a request made that is waited for as long as the member sends what may be before the answer, if some of that comes within `first`; ten seconds at most.
+    fn while_it_sends<T>(&self, first: Duration, call: impl FnOnce(Wait<'_>) -> T) -> T {
+        let received = || self.client.get().map_or(0, |(client, _)| client.received_bytes());
+        let awaited = RefCell::new(Awaited::new(received(), self.asked_bytes.load(Relaxed)));
+        let goes_on = || awaited.borrow_mut().may_come(received(), Instant::now());
+        call(Wait { deadline_ms: CARRY_MS, first, goes_on: Some(&goes_on) })
+    }
+
     /// Waits for what the member has said to be coming, at most for ten seconds and while `goes_on` says so, which is asked four times a second ([`Answered::Late`]).
     pub(super) fn brought(&self, fetch: &Fetch, goes_on: Option<&dyn Fn() -> bool>) -> Answered {
         let _turn = Turn::new(&self.in_flight, 1);
         let _asked = Turn::new(&self.asked_bytes, u64::from(fetch.len));
         let waits = Fetch { waits: true, ..*fetch };
-        match self.call_fetch(&waits, STORE_MS, goes_on) {
-            Ok(Some(brought)) => {
-                self.pace.lock().heard(Instant::now());
-                brought
-            }
+        match self.call_fetch(&waits, Wait { goes_on, ..Wait::until(STORE_MS) }) {
+            Ok(Some(brought)) => brought,
             Ok(None) => Answered::Nothing,
             Err(why) => why.into(),
         }
     }
 
     /// `None`: what is wanted is being fetched.
-    fn call_fetch(
-        &self,
-        fetch: &Fetch,
-        deadline_ms: u32,
-        goes_on: Option<&dyn Fn() -> bool>,
-    ) -> Result<Option<Answered>, Why> {
+    fn call_fetch(&self, fetch: &Fetch, wait: Wait<'_>) -> Result<Option<Answered>, Why> {
         let reply_max = fetch.len.saturating_add(REPLY_HEAD);
-        let Reply { body, bulk } = self.call(Kind::Fetch, fetch.encode(), deadline_ms, reply_max, goes_on)?;
+        let Reply { body, bulk } = self.call(Kind::Fetch, fetch.encode(), reply_max, wait)?;
         match Fetched::decode(&body) {
             Ok(Fetched::Here { width, epoch }) => Ok(Some(Answered::Bytes(bulk, width, epoch))),
             Ok(Fetched::Length(len)) => Ok(Some(Answered::Length(len))),
@@ -303,16 +324,10 @@ impl MemberLink {
         }
     }
 
-    fn call(
-        &self,
-        kind: Kind,
-        body: Vec<u8>,
-        deadline_ms: u32,
-        reply_max: u32,
-        goes_on: Option<&dyn Fn() -> bool>,
-    ) -> Result<Reply, Why> {
+    fn call(&self, kind: Kind, body: Vec<u8>, reply_max: u32, wait: Wait<'_>) -> Result<Reply, Why> {
         let (kind, body, bulk) = (kind as u16, body.into(), Bytes::new());
-        match self.request_while(Outgoing { kind, body, bulk, deadline_ms, reply_max }, goes_on) {
+        let deadline_ms = wait.deadline_ms;
+        match self.request_while(Outgoing { kind, body, bulk, deadline_ms, reply_max }, wait) {
             Ok(reply) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(self.refused(&refusal)),
             Err(CallError::Deadline { .. } | CallError::GivenUp) => Err(Why::Late),
@@ -372,7 +387,7 @@ impl MemberLink {
 
     /// Tells the member that bytes were wrong. If it does not hear it, it hears it from the next one.
     pub(super) fn distrust(&self, wrong: &Distrust, reader: &Reader, group: GroupId) {
-        let tell = || self.call(Kind::Distrust, wrong.encode(), GREET_MS, REPLY_HEAD, None);
+        let tell = || self.call(Kind::Distrust, wrong.encode(), REPLY_HEAD, Wait::until(GREET_MS));
         if !self.is_out() && self.down().is_none() && matches!(tell(), Err(Why::Stranger)) {
             let _heard = self.greet(reader, group) && tell().is_ok();
         }

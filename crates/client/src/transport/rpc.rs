@@ -20,7 +20,7 @@ use forebay_protocol::{
     group::{GroupView, ViewOf, ViewsOf},
 };
 use forebay_rpc::{
-    Address, Client, ClientConfig, Handler, Handling, Peer, Security,
+    ASKED_EVERY, Address, Client, ClientConfig, Handler, Handling, Peer, Security,
     connection::{CallError, Outgoing, Reply},
     wire::{Code, Refusal as Refused},
 };
@@ -170,7 +170,7 @@ fn call_while(
     let deadline_ms = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).max(1);
     let request =
         Outgoing { kind: kind as u16, body: body.into(), bulk: Bytes::new(), deadline_ms, reply_max };
-    match client.call_blocking_while(request, goes_on) {
+    match client.call_blocking_while(request, ASKED_EVERY, goes_on) {
         Ok(reply) => Ok(reply.body),
         Err(CallError::Refused(refusal)) => Err(refused(&refusal)),
         Err(error @ CallError::TooLarge { .. }) => Err(Trouble::Never(error.to_string())),

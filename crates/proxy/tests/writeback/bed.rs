@@ -22,7 +22,7 @@ use forebay_proxy::{
     writeback::{Serving, Standing, Vouching, WriteBack},
 };
 use forebay_rpc::{
-    Address, Client, ClientConfig, Security, Server, ServerConfig,
+    ASKED_EVERY, Address, Client, ClientConfig, Security, Server, ServerConfig,
     connection::{CallError, Outgoing, Reply},
 };
 use forebay_types::{Compression, Epoch, SegmentId, Timespec, VolumeId};
@@ -167,7 +167,7 @@ impl Caller {
         parts: &[(SegmentId, u64, Bytes)],
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Taken, CallError> {
-        let reply = self.0.call_blocking_while(append_request(parts, 60_000), Some(goes_on))?;
+        let reply = self.0.call_blocking_while(append_request(parts, 60_000), ASKED_EVERY, Some(goes_on))?;
         Ok(Taken::decode(&reply.body).unwrap())
     }
 

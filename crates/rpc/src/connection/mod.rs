@@ -128,6 +128,8 @@ pub struct Connection {
     started: Time,
     /// When bytes last came.
     heard: Time,
+    /// Bytes that ever came.
+    received: u64,
     /// When the ping went that is not answered.
     pinged: Option<Time>,
     /// Pongs since all was written.
@@ -168,6 +170,7 @@ impl Connection {
             taken: Taken::default(),
             started: now,
             heard: now,
+            received: 0,
             pinged: None,
             pongs: 0,
             pings: 0,
@@ -253,6 +256,12 @@ impl Connection {
         if self.queue.len() == 0 {
             self.pongs = 0;
         }
+    }
+
+    /// Bytes that the peer has sent, of whatever kind.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.received
     }
 
     /// Bytes that are to be written.

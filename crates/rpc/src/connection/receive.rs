@@ -26,6 +26,7 @@ impl Connection {
         }
         self.input.filled(len, now);
         self.heard = now;
+        self.received += len as u64;
         self.pinged = None;
         self.parse(now).map_err(|error| self.die(error, now))
     }

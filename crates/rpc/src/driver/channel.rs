@@ -8,7 +8,10 @@ use std::{
     collections::{BTreeMap, VecDeque},
     net::Shutdown,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -31,6 +34,8 @@ pub(crate) struct Channel {
     pub(super) socket: Socket,
     gate: Gate,
     inner: Mutex<Inner>,
+    /// Bytes that have come, for those who do not want to wait for `inner`.
+    received: AtomicU64,
     /// Wakes the task.
     pub(super) task: AtomicWaker,
 }
@@ -60,7 +65,7 @@ enum Waiter {
 }
 
 /// How often a thread that may give up is asked whether it does.
-const ASKED_EVERY: Duration = Duration::from_millis(250);
+pub const ASKED_EVERY: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// What this thread sleeps on.
@@ -85,7 +90,8 @@ impl Channel {
             gate: (false, false),
             alarm: None,
         };
-        Ok(Arc::new(Channel { socket, gate, inner: Mutex::new(inner), task: AtomicWaker::new() }))
+        let (inner, received, task) = (Mutex::new(inner), AtomicU64::new(0), AtomicWaker::new());
+        Ok(Arc::new(Channel { socket, gate, inner, received, task }))
     }
 
     pub(super) fn gate(&self) -> &Gate {
@@ -96,18 +102,24 @@ impl Channel {
         self.inner.lock()
     }
 
+    /// Bytes that the peer has sent, of whatever kind.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn identity(&self) -> Identity {
         self.lock().link.identity(&self.socket)
     }
 
-    /// Makes a request and waits for its end, in a thread; with `goes_on` no longer than that says so, which is asked every [`ASKED_EVERY`], with nothing locked.
+    /// Makes a request and waits for its end, in a thread; with `goes_on` no longer than that says so, which is asked after `first` and then every [`ASKED_EVERY`], with nothing locked.
     pub(crate) fn call_blocking(
         &self,
         request: Outgoing,
+        first: Duration,
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<Reply, CallError> {
         let mut inner = self.lock();
-        let mut ask_at = goes_on.map(|_| Instant::now() + ASKED_EVERY);
+        let mut ask_at = goes_on.map(|_| Instant::now() + first);
         let now = inner.link.now();
         let deadline = inner.link.instant(now.after(request.deadline_ms));
         let id = inner.link.core.call(request, now);
@@ -224,6 +236,7 @@ impl Channel {
             Reading::Yes => inner.link.fill(&self.socket)?,
             Reading::No => Left::Nothing,
         };
+        self.received.store(inner.link.core.received_bytes(), Ordering::Relaxed);
         let now = inner.link.now();
         if now >= inner.link.core.next_time() {
             inner.link.core.tick(now)?;

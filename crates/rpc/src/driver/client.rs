@@ -18,7 +18,7 @@ use crate::{
 };
 
 use super::{
-    channel::Channel,
+    channel::{ASKED_EVERY, Channel},
     connect::connect,
     link::Broken,
     peer::{Handler, Handling, Peer},
@@ -118,24 +118,25 @@ impl Client {
     /// # Errors
     /// Why there is no reply; [`CallError::class`] says what that means.
     pub fn call_blocking(&self, request: Outgoing) -> Result<Reply, CallError> {
-        self.call_blocking_while(request, None)
+        self.call_blocking_while(request, ASKED_EVERY, None)
     }
 
-    /// The same, and once the request is sent no longer than `goes_on` says so, which is asked four times a second: then the request is cancelled. No lock of the connection is
-    /// held while it is asked.
+    /// The same, and once the request is sent no longer than `goes_on` says so, which is asked after `first`, counted from there, and then every [`ASKED_EVERY`]: then the request
+    /// is cancelled. No lock of the connection is held while it is asked.
     ///
     /// # Errors
     /// As there; [`CallError::GivenUp`].
     pub fn call_blocking_while(
         &self,
         request: Outgoing,
+        first: Duration,
         goes_on: Option<&dyn Fn() -> bool>,
     ) -> Result<Reply, CallError> {
         let deadline = Deadline::of(&request);
         let mut used = None;
         loop {
             let channel = self.0.shared.wait_up(&deadline, used.as_ref())?;
-            let result = channel.call_blocking(deadline.rest(&request), goes_on);
+            let result = channel.call_blocking(deadline.rest(&request), first, goes_on);
             match result {
                 Err(error) if again(&error) => used = Some(Arc::downgrade(&channel)),
                 other => return other,
@@ -163,6 +164,15 @@ impl Client {
     /// Closes the connection; requests end as on any connection that is lost, and there will be no other one.
     pub fn close(&self) {
         self.0.close();
+    }
+
+    /// Bytes that have come over the connection that there is now, of whatever kind; 0 where there is none. A server that sends is not gone, whatever is waited for.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        match &*self.0.shared.state.lock() {
+            State::Up(channel) => channel.received_bytes(),
+            State::Down(_) | State::Closed => 0,
+        }
     }
 
     /// Why there is no connection, if there is none.

@@ -10,7 +10,7 @@ mod peer;
 mod server;
 mod task;
 
-pub use channel::Call;
+pub use channel::{ASKED_EVERY, Call};
 pub use client::{Client, ClientConfig};
 pub use connect::ConnectError;
 pub use gate::Gate;
