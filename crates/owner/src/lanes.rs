@@ -11,7 +11,11 @@ use forebay_protocol::{
 };
 use forebay_types::{Ino, SegmentId};
 
-use crate::{owner::VolumeOwner, sets::Held};
+use crate::{
+    owner::VolumeOwner,
+    sets::Held,
+    spread::{CHOICES, Choice},
+};
 
 /// Segments of one session that the store may not have, or that a request of it may name.
 const SEGMENTS_MAX: usize = 1 << 16;
@@ -38,7 +42,7 @@ impl VolumeOwner {
             return Ok(Answer::Failed(Failure::NoSpace));
         }
         let place = if lane == Lane::Journal { NOWHERE } else { directory };
-        let numbers = self.segment_numbers(place, apart, count);
+        let numbers = self.segment_numbers(placing, place, apart, count);
         let opened = |segment: &SegmentId| (*segment, set_of(placing, *segment));
         let opened: Vec<(SegmentId, Vec<MemberId>)> = numbers.iter().map(opened).collect();
         {
@@ -70,20 +74,31 @@ impl VolumeOwner {
         Ok(Answer::Opened(opened.collect()))
     }
 
-    fn segment_numbers(&self, directory: Ino, apart: bool, count: u32) -> Vec<SegmentId> {
+    fn segment_numbers(&self, placing: &Placing, directory: Ino, apart: bool, count: u32) -> Vec<SegmentId> {
         if apart {
-            let first = self.ns.new_segment_runs(count).0;
-            return (0..u64::from(count)).map(|at| SegmentId(first + at * RUN)).collect();
+            return self.new_runs(placing, count).into_iter().map(SegmentId).collect();
         }
         let count = u64::from(count);
         let mut numbers = self.core.lock().sets.next_numbers(directory, count);
         let missing = count - numbers.len() as u64;
         if missing > 0 {
-            let first = self.ns.new_segment_runs(1).0;
-            numbers.extend((first..first + missing).map(SegmentId));
-            self.core.lock().sets.has_numbers(directory, first + missing, first + RUN);
+            for first in self.new_runs(placing, 1) {
+                numbers.extend((first..first + missing).map(SegmentId));
+                self.core.lock().sets.has_numbers(directory, first + missing, first + RUN);
+            }
         }
         numbers
+    }
+
+    /// The first numbers of so many runs, such that members get these in turn. Those that are passed over nobody gets.
+    fn new_runs(&self, placing: &Placing, count: u32) -> Vec<u64> {
+        let each = if matches!(placing, Placing::Set(_)) { 1 } else { CHOICES };
+        let first = self.ns.new_segment_runs(count * each).0;
+        let runs: Vec<u64> = (0..u64::from(count * each)).map(|run| first + run * RUN).collect();
+        let choices: Vec<Choice> = runs.iter().map(|run| choice(placing, SegmentId(*run))).collect();
+        let (mut core, each) = (self.core.lock(), each as usize);
+        let chosen = choices.chunks(each).map(|choices| core.sets.spread.choose(choices));
+        chosen.zip(runs.chunks(each)).map(|(chosen, runs)| runs[chosen]).collect()
     }
 
     /// Takes in what a writer says of its segments.
@@ -214,6 +229,15 @@ impl VolumeOwner {
         }
         Ok(looked > 0 && !core.sets.doubtful.is_empty())
     }
+}
+
+/// Who would have a segment of this number.
+fn choice(placing: &Placing, segment: SegmentId) -> Choice {
+    let asked = match placing {
+        Placing::Set(set) => set.first().copied(),
+        Placing::Best { members, .. } => placement::first(PieceKey::of(segment, 0), members),
+    };
+    Choice { set: set_of(placing, segment), asked }
 }
 
 fn set_of(placing: &Placing, segment: SegmentId) -> Vec<MemberId> {

@@ -32,6 +32,7 @@ mod reserve;
 mod rights;
 mod run;
 mod sets;
+mod spread;
 mod take;
 mod ticks;
 mod tidy;

@@ -18,6 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     batch::{BatchNumber, Core},
     losses::Losses,
+    spread::Spread,
 };
 
 /// Directories whose next number is remembered.
@@ -93,6 +94,8 @@ pub(crate) struct Sets {
     pub(crate) losses: Losses,
     /// The numbers that a directory's next segments get: from the first to below the second.
     numbers: FxHashMap<Ino, (u64, u64)>,
+    /// Which ones these are to be.
+    pub(crate) spread: Spread,
 }
 
 impl Sets {

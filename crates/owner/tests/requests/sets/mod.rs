@@ -155,6 +155,32 @@ fn committed(client: &Client<'_>, ino: Ino, segment: SegmentId, from: u64, len: 
     client.ask(commit(Vec::new(), vec![file(ino, vec![(from, part)])])).answer()
 }
 
+#[test]
+fn members_get_segments_in_turn_whoever_opens_them() {
+    let world = World::both().into_iter().next().unwrap();
+    let server = world.owner();
+    let (one, two) = (server.begin(1), server.begin(2));
+    let members: Vec<Candidate> =
+        [A, B, C].map(|id| Candidate { id, weight: 1, zone: id.to_string() }).to_vec();
+    let best = Placing::Best { members: members.clone(), copies: 2, near: None };
+    let stream = |count| OpenSegments { apart: true, ..open_of(Lane::Data, Ino::ROOT, count, best.clone()) };
+    for round in 0..10 {
+        let (mut asked, mut has) = (BTreeMap::new(), BTreeMap::new());
+        let some: Vec<_> = (1..=4)
+            .flat_map(|count| [opened(&one, stream(count)), opened(&two, stream(2))])
+            .flatten()
+            .collect();
+        for OpenedSegment { segment, set, .. } in &some {
+            let first = placement::first(PieceKey::of(*segment, 0), &members).unwrap();
+            *asked.entry(first).or_insert(0) += 1;
+            set.iter().for_each(|member| *has.entry(*member).or_insert(0) += 1);
+        }
+        assert!([A, B, C].iter().all(|id| (4..=8).contains(&asked[id])), "round {round}: of 18: {asked:?}");
+        assert!([A, B, C].iter().all(|id| (10..=14).contains(&has[id])), "round {round}: of 36: {has:?}");
+    }
+    server.stop().unwrap();
+}
+
 /// A view of a group that has all of these, each in a zone of its own.
 fn group_of(members: &[MemberId], epoch: u64) -> GroupRow {
     let mut group = GroupRow::new(2);
@@ -192,7 +218,11 @@ fn what_lies_together_gets_neighbouring_numbers_and_streams_get_distant_ones() {
         assert!(all[256].is_multiple_of(256) && all[256] > all[255]);
         let stream = OpenSegments { apart: true, ..open_of(Lane::Data, directory, 3, best.clone()) };
         let stream = opened(&one, stream);
-        assert!(stream.windows(2).all(|pair| pair[1].segment.0 - pair[0].segment.0 == 256), "{stream:?}");
+        let distant = |pair: &[OpenedSegment]| {
+            let (one, next) = (pair[0].segment.0, pair[1].segment.0);
+            one < next && one.is_multiple_of(256) && next.is_multiple_of(256)
+        };
+        assert!(stream.windows(2).all(distant), "{stream:?}");
         for opened in first.iter().chain(&stream) {
             let key = PieceKey::of(opened.segment, 0);
             assert_eq!(opened.set, placement::choose(key, &members, 2, Some(C)));
