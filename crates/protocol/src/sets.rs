@@ -50,7 +50,7 @@ pub struct OpenSegments {
     pub lane: Lane,
     /// The directory whose files they get: what lies together there gets neighbouring numbers. [`confined_in`] it, where bytes may not be on all disks.
     pub directory: Ino,
-    /// They are of a stream: their numbers are 256 apart, so that each lies elsewhere. Else they follow each other, whoever opens them for this directory.
+    /// They are of a stream: their numbers are at least 256 apart, such that members get them in turn. Else they follow each other, whoever opens them for this directory.
     pub apart: bool,
     /// How many: 1 to [`OPEN_MAX`].
     pub count: u32,
