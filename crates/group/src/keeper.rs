@@ -194,7 +194,12 @@ impl Watch {
             };
             self.seen.insert(*id, (row.clone(), since));
         }
-        if self.view.is_none_or(|(known, _)| known != epoch) {
+        self.view_is(epoch, now);
+    }
+
+    /// The group has this view, as somebody knows by `now`. An older one than is known changes nothing.
+    pub fn view_is(&mut self, epoch: ViewEpoch, now: Moment) {
+        if self.view.is_none_or(|(known, _)| known < epoch) {
             self.view = Some((epoch, now));
         }
     }
@@ -207,10 +212,10 @@ impl Watch {
         found.map(|(id, (row, _))| (*id, row.clone())).collect()
     }
 
-    /// Whether the view has stood for long.
+    /// Whether this view is known and has stood for long.
     #[must_use]
-    pub fn settled(&self, now: Moment) -> bool {
-        self.view.is_some_and(|(_, since)| now.since(since) >= self.terms.settled_after)
+    pub fn settled(&self, epoch: ViewEpoch, now: Moment) -> bool {
+        self.view.is_some_and(|(known, since)| known == epoch && now.since(since) >= self.terms.settled_after)
     }
 }
 
@@ -361,7 +366,11 @@ mod tests {
         let mut watch = Watch::new(GroupTerms::default());
         watch.saw(ViewEpoch(1), &BTreeMap::new(), seconds(0));
         watch.saw(ViewEpoch(2), &BTreeMap::new(), seconds(500));
-        assert!(!watch.settled(seconds(1_000)));
-        assert!(watch.settled(seconds(1_100)));
+        assert!(!watch.settled(ViewEpoch(2), seconds(1_000)));
+        assert!(watch.settled(ViewEpoch(2), seconds(1_100)));
+        assert!(!watch.settled(ViewEpoch(3), seconds(1_100)), "one that is new");
+        watch.view_is(ViewEpoch(3), seconds(1_100));
+        watch.saw(ViewEpoch(2), &BTreeMap::new(), seconds(1_200));
+        assert!(watch.settled(ViewEpoch(3), seconds(1_700)), "what was read before it is not news");
     }
 }

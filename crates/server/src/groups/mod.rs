@@ -140,7 +140,8 @@ impl Groups {
             let found = cluster.registry.members_of_groups(key.as_slice())?.pop().flatten();
             let settled = {
                 let watches = self.watches.lock();
-                watches.get(&group.id).is_some_and(|watch| watch.settled(cluster.ticks.now()))
+                let (epoch, now) = (group.row.view.epoch, cluster.ticks.now());
+                watches.get(&group.id).is_some_and(|watch| watch.settled(epoch, now))
             };
             let row = found.as_ref().map(|found| &found.row.row);
             let Some(change) = decide(&group.row, row, settled)? else { return Ok(Some((group, false))) };
@@ -156,7 +157,12 @@ impl Groups {
             }
             if cluster.registry.change_groups(&batch)? {
                 self.refresh(cluster)?;
-                return Ok(Some((next.unwrap_or(group), true)));
+                let changed = next.unwrap_or(group);
+                // Not only from the next look on.
+                let mut watches = self.watches.lock();
+                let watch = watches.entry(changed.id).or_insert_with(|| Watch::new(self.terms));
+                watch.view_is(changed.row.view.epoch, cluster.ticks.now());
+                return Ok(Some((changed, true)));
             }
         }
     }
