@@ -96,10 +96,10 @@ impl fmt::Debug for MemberLink {
 }
 
 /// Counts a request, or its bytes, while it lives.
-struct Turn<'a>(&'a AtomicU64, u64);
+pub(super) struct Turn<'a>(&'a AtomicU64, u64);
 
 impl<'a> Turn<'a> {
-    fn new(counter: &'a AtomicU64, by: u64) -> Turn<'a> {
+    pub(super) fn new(counter: &'a AtomicU64, by: u64) -> Turn<'a> {
         counter.fetch_add(by, Relaxed);
         Turn(counter, by)
     }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        mpsc::{Receiver, channel},
+        mpsc::{Receiver, RecvTimeoutError, channel},
     },
     time::{Duration, Instant},
 };
@@ -18,8 +18,10 @@ use crate::data::{Appended, MemberFailed, Members, Within, WriteGroup};
 
 /// How long all of a set may take to have an append on stable storage.
 const ALL_WITHIN: Duration = Duration::from_secs(8);
-/// And how long the others after the first one.
+/// And how long nothing may come from the others after the first one, beside what their bytes take.
 const OTHERS_WITHIN: Duration = Duration::from_secs(1);
+/// How often these are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long one member may take to read something back: others may have it, too.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 
@@ -44,13 +46,13 @@ impl VolumeGroup {
     fn ask_all(
         &self,
         set: &[MemberId],
-        within: Duration,
+        reached: &[Reached],
         ask: impl Fn(&MemberLink, &Asking<'_>) -> Answer + Clone + Send + 'static,
     ) -> Receiver<(usize, Answer)> {
         let (tell, answers) = channel();
-        let until = Instant::now() + within;
-        for (at, (member, reached)) in set.iter().zip(self.reach(set)).enumerate() {
-            let Some((known, link)) = reached else {
+        let until = Instant::now() + ALL_WITHIN;
+        for (at, (member, reached)) in set.iter().zip(reached).enumerate() {
+            let Some((known, link)) = reached.clone() else {
                 // The receiver lives.
                 let _ = tell.send((at, Err("it is not in the view of its group".to_owned())));
                 continue;
@@ -71,15 +73,53 @@ impl VolumeGroup {
     }
 }
 
-/// What came in time: a second after the first answer nobody waits for the others.
-fn gather(count: usize, answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answer>> {
-    let mut gathered = vec![None; count];
-    let mut until = Instant::now() + ALL_WITHIN;
+/// One of a set that has not answered although another one has.
+#[derive(Debug)]
+struct Behind {
+    /// Bytes that had come from it when it was last looked, and when that was more than before, or an answer came.
+    received: u64,
+    moved: Instant,
+}
+
+impl Behind {
+    /// Whether it counts as failed: nothing has come from it for a second, and for as long as the bytes that are on their way to it may take. A member whose cable is full is not one
+    /// that is gone: it answers what was sent before.
+    fn is_late(&mut self, received: u64, carries: Duration, now: Instant) -> bool {
+        if received != self.received {
+            (self.received, self.moved) = (received, now);
+        }
+        now.saturating_duration_since(self.moved) >= OTHERS_WITHIN + carries
+    }
+}
+
+/// What came in time. Once one has answered, nobody waits for who is late.
+fn gather(reached: &[Reached], answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answer>> {
+    let received = |at: usize| reached[at].as_ref().map_or(0, |(_, link)| link.writes.received_bytes());
+    let carries = |at: usize| reached[at].as_ref().map_or(Duration::ZERO, |(_, link)| link.writes.carries());
+    let mut gathered: Vec<Option<Answer>> = vec![None; reached.len()];
+    let until = Instant::now() + ALL_WITHIN;
+    let mut behind: Option<Vec<Behind>> = None;
     while gathered.iter().any(Option::is_none) {
         let left = until.saturating_duration_since(Instant::now());
-        let Ok((at, answer)) = answers.recv_timeout(left) else { break };
-        gathered[at] = Some(answer);
-        until = until.min(Instant::now() + OTHERS_WITHIN);
+        let wait = if behind.is_some() { left.min(LOOK_EVERY) } else { left };
+        match answers.recv_timeout(wait) {
+            Ok((at, answer)) => {
+                gathered[at] = Some(answer);
+                let all = 0..reached.len();
+                behind.get_or_insert_with(|| {
+                    all.map(|at| Behind { received: received(at), moved: Instant::now() }).collect()
+                });
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+            Err(_) => break,
+        }
+        let now = Instant::now();
+        let missing = behind.iter_mut().flatten().enumerate().filter(|(at, _)| gathered[*at].is_none());
+        let late = |(at, behind): (usize, &mut Behind)| behind.is_late(received(at), carries(at), now);
+        if missing.map(late).any(|late| late) {
+            break;
+        }
     }
     gathered
 }
@@ -115,7 +155,8 @@ impl Members for VolumeGroup {
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
         let (sent, shared) = (append.clone(), Arc::downgrade(&self.shared));
-        let answers = self.ask_all(set, ALL_WITHIN, move |link, asking| {
+        let reached = self.reach(set);
+        let answers = self.ask_all(set, &reached, move |link, asking| {
             let (appended, epoch) = link.writes.append(&sent, asking)?;
             if let Some(shared) = shared.upgrade() {
                 shared.told(epoch, asking.view);
@@ -123,7 +164,7 @@ impl Members for VolumeGroup {
             Ok(appended)
         });
         let late = || Err("it does not answer in time".to_owned());
-        let gathered = gather(set.len(), &answers).into_iter().map(|answer| answer.unwrap_or_else(late));
+        let gathered = gather(&reached, &answers).into_iter().map(|answer| answer.unwrap_or_else(late));
         let results: Vec<_> = set
             .iter()
             .zip(gathered)
@@ -138,7 +179,7 @@ impl Members for VolumeGroup {
     fn seal(&self, set: &[MemberId], sealed: &SealedSegment) {
         let sealed = *sealed;
         // In the background.
-        let _ = self.ask_all(set, ALL_WITHIN, move |link, asking| {
+        let _ = self.ask_all(set, &self.reach(set), move |link, asking| {
             if let Err(why) = link.writes.seal(&sealed, asking) {
                 let (segment, member) = (sealed.segment, asking.member);
                 tracing::debug!(%segment, %member, why, "a member learns of the end of a segment later");
@@ -184,5 +225,26 @@ impl Members for VolumeGroup {
         }
         self.shared.look_soon();
         Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_answers_or_has_much_to_take_is_no_member_that_is_gone() {
+        let began = Instant::now();
+        let after = |millis: u64| began + Duration::from_millis(millis);
+        let mut mute = Behind { received: 7, moved: began };
+        assert!(!mute.is_late(7, Duration::ZERO, after(999)));
+        assert!(mute.is_late(7, Duration::ZERO, after(1_000)));
+        assert!(!mute.is_late(7, Duration::from_millis(500), after(1_499)), "its cable is full");
+        assert!(mute.is_late(7, Duration::from_millis(500), after(1_500)));
+        let mut slow = Behind { received: 7, moved: began };
+        assert!((1..9).all(|second| !slow.is_late(7 + second, Duration::ZERO, after(second * 990))));
+        assert!(slow.is_late(15, Duration::ZERO, after(8 * 990 + 1_000)));
+        let mut anew = Behind { received: 7, moved: began };
+        assert!(!anew.is_late(0, Duration::ZERO, after(1_000)), "over another connection");
     }
 }

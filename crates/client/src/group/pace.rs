@@ -10,6 +10,8 @@ const ANSWER_MAX_MS: u64 = 1_000;
 /// How much longer these may take than they did lately, and how long at most until the first of them is seen.
 const CARRY_TIMES: u64 = 2;
 const CARRY_MAX_MS: u64 = 1_000;
+/// And how much longer what is sent to it, where nothing is to be seen of how that comes along.
+const SEND_MAX_MS: u64 = 4_000;
 /// What a KiB may be expected to take at first, in nanoseconds (10 MiB a second), and at most (1 MiB a second).
 const CARRY_FIRST_NS: u64 = 100_000;
 const CARRY_SLOWEST_NS: u64 = 1_000_000;
@@ -44,8 +46,17 @@ impl Pace {
     /// For an answer behind which there are so many KiB, its own included.
     pub(super) fn patience(&self, kib: u64) -> Duration {
         let answers = (self.slow_us * ANSWER_TIMES / 1000).clamp(ANSWER_MS, ANSWER_MAX_MS);
-        let carries = (kib.saturating_mul(self.kib_ns * CARRY_TIMES) / 1_000_000).min(CARRY_MAX_MS);
+        let carries = self.carries_ms(kib).min(CARRY_MAX_MS);
         Duration::from_millis(answers + carries)
+    }
+
+    fn carries_ms(&self, kib: u64) -> u64 {
+        kib.saturating_mul(self.kib_ns * CARRY_TIMES) / 1_000_000
+    }
+
+    /// How long so many KiB may take that are on their way to it.
+    pub(super) fn carries(&self, kib: u64) -> Duration {
+        Duration::from_millis(self.carries_ms(kib).min(SEND_MAX_MS))
     }
 
     /// It answered what it was asked first, in so long, with so many KiB on their way.
@@ -129,6 +140,10 @@ mod tests {
         (1..=16).for_each(|number| pace.answered(number * 15_625, kib(number)));
         assert!(pace.patience(kib(16)) >= ms(500), "all that is on its way");
         assert!(pace.patience(kib(1000)) <= ms(2_000), "and not for ever");
+        assert!(
+            pace.carries(kib(4)) >= ms(125) && pace.carries(kib(1000)) == ms(4_000),
+            "nor is what is sent"
+        );
         // A link that is fast again is known to be.
         (0..1_000).for_each(|_| pace.answered(300, 256));
         assert_eq!((pace.patience(kib(16)), pace.kib_ns), (ms(19), 1_171));

@@ -22,7 +22,7 @@ use forebay_rpc::{
 use forebay_types::SegmentId;
 use parking_lot::Mutex;
 
-use super::Reader;
+use super::{Reader, link::Turn, pace::Pace};
 use crate::data::Appended;
 
 /// How long a connection may be away that was lost, or is new.
@@ -65,6 +65,9 @@ pub(super) struct WriteLink {
     greeted: Mutex<Option<Instant>>,
     /// Mean time to answer a read, in microseconds.
     mean_us: AtomicU64,
+    /// Bytes of appends that it has not answered, and how long they take.
+    unanswered: AtomicU64,
+    pace: Mutex<Pace>,
 }
 
 fn is_stranger(refusal: &Refused) -> bool {
@@ -80,7 +83,20 @@ impl WriteLink {
             client: Mutex::default(),
             greeted: Mutex::default(),
             mean_us: AtomicU64::new(MEAN_FIRST_US),
+            unanswered: AtomicU64::new(0),
+            pace: Mutex::new(Pace::new()),
         }
+    }
+
+    /// Bytes that have come over the connection that there is now.
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.client.lock().as_ref().map_or(0, Client::received_bytes)
+    }
+
+    /// How long the bytes that are on their way to it may take.
+    pub(super) fn carries(&self) -> Duration {
+        let kib = self.unanswered.load(Relaxed).div_ceil(1024);
+        self.pace.lock().carries(kib)
     }
 
     /// What a read may be expected to take, in microseconds; those that are not connected come last.
@@ -99,7 +115,11 @@ impl WriteLink {
         let len = u32::try_from(append.bytes.len()).map_err(|_| "too many bytes at once".to_owned())?;
         let part = AppendPart { segment, epoch, lane: Lane::Data, offset, len, check };
         let body = Appends { parts: vec![part] }.encode();
+        let _unanswered = Turn::new(&self.unanswered, len.into());
+        let kib = self.unanswered.load(Relaxed).div_ceil(1024);
+        let began = Instant::now();
         let reply = self.ask((Kind::Append, body, append.bytes.clone()), REPLY_HEAD, asking)?;
+        self.pace.lock().answered(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX), kib);
         let (taken, end) = taken(&reply, asking)?;
         if end != append.end() {
             return Err(format!("its copy is said to end at {end}, and was sent up to {}", append.end()));

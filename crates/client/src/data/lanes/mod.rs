@@ -65,8 +65,8 @@ pub trait Members: Send + Sync + fmt::Debug {
     /// The group over which what may be there is written. `None` where it goes into the store at once.
     fn writes_over(&self, within: Within) -> Option<WriteGroup>;
 
-    /// Has each of a set take bytes in, all at the same time, and returns what each answered, in their order. A member that has not answered 1 s after
-    /// the first one did, or within 8 s, has failed.
+    /// Has each of a set take bytes in, all at the same time, and returns what each answered, in their order. A member that has not answered within 8 s has failed, and so has one from
+    /// which nothing came for 1 s, and for what the bytes take that are on their way to it, after another one of the set has answered.
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>>;
 
     /// Tells each of a set that a segment ends. Who does not hear it is told when it offers its copy.
