@@ -211,7 +211,7 @@ impl Shared {
             }
         }
         if committed.is_empty() {
-            self.lanes.done(&self.options.members, session, used);
+            self.lanes.done(session, used);
             self.numbers.spend(session, stored.iter().map(Stored::pair));
             return Ok(());
         }
@@ -219,7 +219,7 @@ impl Shared {
         let response = self.asks.ask_in(session, Operation::Commit(Box::new(commit)), None);
         // Before those are told who wait for this batch: the next one goes on with the same segment.
         match &response {
-            Ok(_) => self.lanes.done(&self.options.members, session, used),
+            Ok(_) => self.lanes.done(session, used),
             Err(_) => self.lanes.unknown(&self.options.members, session, used),
         }
         let gone = match response.map(|response| response.answer) {

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -22,6 +22,9 @@ use forebay_types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 
 use crate::{owner::HasCopies, world::World};
+
+/// How long an append waits for another one.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What becomes of an append at a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +51,14 @@ struct State {
     /// Faults of appends to come: after so many, which member, how.
     planned: Vec<(u64, MemberId, Fault)>,
     appends: u64,
+    /// How long an append takes; and which one takes until the next one begins.
+    takes: Duration,
+    accompanied: Option<u64>,
+    /// Which one takes until it is let go on.
+    held: Option<u64>,
+    /// Appends under way, and the most that there were.
+    under_way: usize,
+    most_under_way: usize,
     /// How long it takes until a read fails that none can answer.
     fails_after: Duration,
     /// Reads that are about to fail so.
@@ -79,6 +90,11 @@ impl Fleet {
             active,
             planned: Vec::new(),
             appends: 0,
+            takes: Duration::ZERO,
+            accompanied: None,
+            held: None,
+            under_way: 0,
+            most_under_way: 0,
             fails_after: Duration::ZERO,
             failing: 0,
             copies: 2,
@@ -107,6 +123,60 @@ impl Fleet {
     /// From the append with this number on, counted from 1.
     pub fn plan(&self, append: u64, number: u8, fault: Fault) {
         self.0.lock().planned.push((append, id(number), fault));
+    }
+
+    /// An append takes so long.
+    pub fn set_takes(&self, takes: Duration) {
+        self.0.lock().takes = takes;
+    }
+
+    /// The append with this number, counted from 1, takes until the next one has begun; or 20 s, where none does.
+    pub fn accompany(&self, append: u64) {
+        self.0.lock().accompanied = Some(append);
+    }
+
+    /// The append with this number, counted from 1, takes until [`Fleet::let_go_on`]; or 20 s.
+    pub fn hold(&self, append: u64) {
+        self.0.lock().held = Some(append);
+    }
+
+    pub fn let_go_on(&self) {
+        self.0.lock().held = None;
+    }
+
+    /// Waits until something is sealed. Says whether it is, after 20 s at most.
+    pub fn await_sealed(&self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        while self.sealed().is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        !self.sealed().is_empty()
+    }
+
+    /// The most appends that were under way at a time.
+    pub fn most_under_way(&self) -> usize {
+        self.0.lock().most_under_way
+    }
+
+    /// An append begins, and takes its time.
+    fn begin(&self) {
+        let (number, takes) = {
+            let mut state = self.0.lock();
+            state.appends += 1;
+            state.under_way += 1;
+            state.most_under_way = state.most_under_way.max(state.under_way);
+            (state.appends, state.takes)
+        };
+        std::thread::sleep(takes);
+        let until = Instant::now() + PATIENCE;
+        let waits = || {
+            let state = self.0.lock();
+            let alone = state.accompanied == Some(number) && state.appends == number;
+            alone || state.held == Some(number)
+        };
+        while waits() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn set_pace(&self, number: u8, pace: Duration) {
@@ -266,8 +336,9 @@ impl Members for Fleet {
     }
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
+        self.begin();
         let mut state = self.0.lock();
-        state.appends += 1;
+        state.under_way -= 1;
         let State { members, planned, appends, .. } = &mut *state;
         for (at, member, fault) in planned.iter() {
             if *appends >= *at {

@@ -2,6 +2,7 @@
 
 use std::{
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -132,6 +133,47 @@ fn a_stream_lies_in_many_segments() {
 }
 
 #[test]
+fn a_stream_is_appended_to_several_segments_at_a_time_where_that_takes_long() {
+    let world = World::new();
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let (one, two) = (world.make(), world.make());
+    // The second one takes until a third has begun, which only another thread can begin.
+    fleet.set_takes(Duration::from_millis(35));
+    fleet.accompany(2);
+    let first = write(&client, one, 1, 24 << 20);
+    client.settle(one);
+    assert!((2..=4).contains(&fleet.most_under_way()), "{}", fleet.most_under_way());
+    assert!(over(&world, &fleet).read_all(one) == first);
+    // One thread is enough for members that are quick.
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let second = write(&client, two, 2, 5 << 20);
+    client.settle(two);
+    assert_eq!(fleet.most_under_way(), 1);
+    assert!(world.objects().is_empty() && over(&world, &fleet).read_all(two) == second);
+}
+
+#[test]
+fn a_full_segment_is_put_while_its_batch_is_under_way() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(4);
+    let client = over(&world, &fleet);
+    let ino = world.make();
+    let data = write(&client, ino, 3, 12 << 20);
+    // Of 24 of half a MiB.
+    fleet.hold(20);
+    thread::scope(|scope| {
+        scope.spawn(|| client.settle(ino));
+        let (sealed, taken) = (fleet.await_sealed(), fleet.put(&world));
+        let live: u64 = world.owner.ns.segments().iter().map(|(_, row)| row.live).sum();
+        fleet.let_go_on();
+        assert!(sealed && taken > 0 && live == 0, "{taken} segments, {live} bytes of the batch are named");
+    });
+    assert!(over(&world, &fleet).read_all(ino) == data);
+}
+
+#[test]
 fn a_writer_gives_members_the_time_that_they_ask_for() {
     let world = World::with(Compression::None);
     let fleet = Fleet::of(2);
@@ -141,8 +183,9 @@ fn a_writer_gives_members_the_time_that_they_ask_for() {
     let data = write(&client, ino, 1, 6 << 20);
     let began = Instant::now();
     client.settle(ino);
-    // 12 appends of half a MiB each.
+    // 12 appends of half a MiB each, and nobody helps.
     assert!(began.elapsed() >= 12 * Duration::from_millis(20));
+    assert_eq!(fleet.most_under_way(), 1);
     assert!(over(&world, &fleet).read_all(ino) == data);
 }
 

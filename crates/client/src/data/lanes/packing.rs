@@ -1,9 +1,16 @@
 //! Runs of one batch on their way into segments over the logs of members.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
-use forebay_format::{footer::RunEntry, run::Trial, stream};
+use forebay_format::{footer::RunEntry, row::Extent, run::Trial, stream};
 use forebay_group::MemberId;
 use forebay_protocol::{FileCommit, confined_in};
 use forebay_types::PolicyId;
@@ -28,7 +35,15 @@ const GATHER: usize = 512 << 10;
 /// A batch with more than this is a stream: its segments lie apart.
 const STREAM: u64 = 4 << 20;
 /// Segments that are opened at a time at most.
-const OPENED: u64 = 64;
+const OPENED: usize = 64;
+/// Threads that append a stream at a time at most.
+const HANDS: usize = 4;
+/// An append that takes from this on has another thread begin: what takes time is the way to members or their disks, and other members may have nothing to do.
+const SLOW: Duration = Duration::from_millis(30);
+/// But not from this on: what is on its way is enough, and what others send waits behind it.
+const ENOUGH: Duration = Duration::from_millis(500);
+/// One that takes so long has a thread end that was added.
+const TOO_SLOW: Duration = Duration::from_secs(1);
 
 /// To what a batch is bound.
 #[derive(Clone, Copy, Debug)]
@@ -48,21 +63,44 @@ struct Waiting {
     body: Bytes,
 }
 
-/// Runs of one batch on their way into segments.
+/// A run that is to be encoded: of which file of the batch, where in it, and its bytes.
+type Raw<'a> = (usize, u64, Vec<&'a [u8]>);
+
+/// The runs of a batch, in parts of about a segment, of which each is appended by one thread.
+struct Work<'a> {
+    parts: Vec<Vec<Raw<'a>>>,
+    /// The part that is the next to be begun.
+    next: AtomicUsize,
+    /// Nothing is begun any more.
+    stop: AtomicBool,
+}
+
+/// One batch on its way into segments. A stream's parts go to several at a time where appends take long.
 pub(in crate::data) struct LanePacking<'a> {
     shared: &'a Shared,
     members: &'a dyn Members,
-    group: WriteGroup,
     session: u64,
     bound: Bound,
-    runs: Runs,
     place: Lying,
-    count: u32,
+    taken: &'a [Taken],
+    work: Work<'a>,
+}
+
+/// What one thread appends.
+struct Hand<'a> {
+    batch: &'a LanePacking<'a>,
+    runs: Runs,
+    group: Option<WriteGroup>,
     gathered: usize,
     waiting: Vec<Waiting>,
-    files: Vec<FileCommit>,
+    placed: Vec<(usize, u64, Extent)>,
     used: Used,
+    /// How long the last append took; for ever where a member asks to be given time.
+    took: Duration,
 }
+
+/// What became of what one thread was to append: whether there was a set, and what it has appended.
+type Appended = (Result<bool, ClientError>, Vec<(usize, u64, Extent)>, Used);
 
 impl<'a> LanePacking<'a> {
     /// Appends the runs of a batch, to so many members at least each; those that may not be on all disks to segments that have nothing else. Returns what the owner is to be told of the files, and what was appended to. `None` where there is no set: the batch is to be put as
@@ -73,64 +111,147 @@ impl<'a> LanePacking<'a> {
     pub(in crate::data) fn pack(
         shared: &'a Shared,
         (session, bound): (u64, Bound),
-        taken: &[Taken],
+        taken: &'a [Taken],
     ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
         let Some(members) = &shared.options.members else { return Ok(None) };
         let Some(first) = taken.iter().find(|taken| taken.inline.is_none()) else { return Ok(None) };
-        let Some(group) = shared.lanes.group(&shared.options.members, session, bound) else {
+        if shared.lanes.group(&shared.options.members, session, bound).is_none() {
             return Ok(None);
-        };
+        }
         let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
         let parent = first.file.parent;
         let directory = if bound.within == Within::Any { parent } else { confined_in(parent) };
-        let mut packing = LanePacking {
-            shared,
-            members: Arc::as_ref(members),
-            group,
-            session,
-            bound,
+        let place = Lying { directory, stream: bytes > STREAM, policy: bound.policy };
+        let work = Work::of(taken, place.stream, shared.block_size());
+        LanePacking { shared, members: Arc::as_ref(members), session, bound, place, taken, work }.all()
+    }
+
+    fn all(&self) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
+        let mut files: Vec<FileCommit> = self.taken.iter().map(batch::file_commit).collect();
+        let (mut used, mut outcome) = (Used::default(), Ok(true));
+        for (result, placed, appended) in self.by_hands() {
+            for (file, offset, extent) in placed {
+                files[file].extents.push((offset, extent));
+            }
+            used.add(appended);
+            outcome = match (outcome, result) {
+                (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+                (Ok(one), Ok(other)) => Ok(one && other),
+            };
+        }
+        // Each hand has its own in order.
+        files.iter_mut().for_each(|file| file.extents.sort_unstable_by_key(|(offset, _)| *offset));
+        if let Ok(true) = outcome {
+            return Ok(Some((files, used)));
+        }
+        self.shared.lanes.done(self.session, used);
+        outcome.map(|_| None)
+    }
+
+    /// Appends all of it: by this thread, and by further ones where appends take long and there are parts left.
+    fn by_hands(&self) -> Vec<Appended> {
+        thread::scope(|scope| {
+            let mut others = Vec::new();
+            let mut help = |took: Duration| {
+                if (SLOW..ENOUGH).contains(&took) && others.len() + 1 < HANDS && self.work.left() > 0 {
+                    let hand = || Hand::of(self).go(&mut |took| took < TOO_SLOW);
+                    // Without another thread it takes longer.
+                    others.extend(thread::Builder::new().name("append".to_owned()).spawn_scoped(scope, hand));
+                }
+                true
+            };
+            let mut all = vec![Hand::of(self).go(&mut help)];
+            let ended = others.into_iter().map(|hand| hand.join());
+            all.extend(ended.map(|hand| hand.unwrap_or_else(|panic| std::panic::resume_unwind(panic))));
+            all
+        })
+    }
+}
+
+impl<'a> Work<'a> {
+    /// Small files stay together.
+    fn of(taken: &'a [Taken], stream: bool, block_size: u64) -> Work<'a> {
+        // Inside one block each.
+        let cut = block_size.min(1 << block_size.trailing_zeros().min(RUN_MAX.trailing_zeros()));
+        let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let stored = taken.iter().enumerate().filter(|(_, taken)| taken.inline.is_none());
+        for (file, taken) in stored {
+            for (offset, run) in taken.layer.runs(cut) {
+                bytes += run.iter().map(|piece| piece.len() as u64).sum::<u64>();
+                part.push((file, offset, run));
+                if stream && bytes >= FULL {
+                    parts.push(std::mem::take(&mut part));
+                    bytes = 0;
+                }
+            }
+        }
+        if !part.is_empty() {
+            parts.push(part);
+        }
+        Work { parts, next: AtomicUsize::new(0), stop: AtomicBool::new(false) }
+    }
+
+    /// The next part.
+    fn take(&self) -> Option<&[Raw<'a>]> {
+        if self.stop.load(Relaxed) {
+            return None;
+        }
+        self.parts.get(self.next.fetch_add(1, Relaxed)).map(Vec::as_slice)
+    }
+
+    /// Parts that nobody has begun.
+    fn left(&self) -> usize {
+        self.parts.len().saturating_sub(self.next.load(Relaxed))
+    }
+}
+
+impl<'a> Hand<'a> {
+    fn of(batch: &'a LanePacking<'a>) -> Hand<'a> {
+        Hand {
+            batch,
             runs: Runs::default(),
-            place: Lying { directory, stream: bytes > STREAM, policy: bound.policy },
-            count: (bytes / FULL + 1).min(OPENED) as u32,
+            group: None,
             gathered: 0,
             waiting: Vec::new(),
-            files: Vec::with_capacity(taken.len()),
+            placed: Vec::new(),
             used: Used::default(),
-        };
-        match packing.all(taken) {
-            Ok(true) => Ok(Some((packing.files, packing.used))),
-            Ok(false) => {
-                shared.lanes.done(&shared.options.members, session, packing.used);
-                Ok(None)
-            }
-            Err(error) => {
-                shared.lanes.done(&shared.options.members, session, packing.used);
-                Err(error)
-            }
+            took: Duration::ZERO,
         }
     }
 
-    fn all(&mut self, taken: &[Taken]) -> Result<bool, ClientError> {
-        let cut = self.shared.block_size();
-        // Inside one block each.
-        let cut = cut.min(1 << cut.trailing_zeros().min(RUN_MAX.trailing_zeros()));
-        for (file, taken) in taken.iter().enumerate() {
-            self.files.push(batch::file_commit(taken));
-            if taken.inline.is_some() {
-                continue;
-            }
-            let mut trial = Trial::default();
-            for (offset, parts) in taken.layer.runs(cut) {
-                let run = self.encode(file, taken, (offset, &parts), &mut trial)?;
+    /// Appends one part after the other. It ends with the part in which `heard`, which hears what each append took, says so.
+    fn go(mut self, heard: &mut dyn FnMut(Duration) -> bool) -> Appended {
+        let outcome = self.append_parts(heard);
+        if !matches!(outcome, Ok(true)) {
+            self.batch.work.stop.store(true, Relaxed);
+        }
+        (outcome, self.placed, self.used)
+    }
+
+    fn append_parts(&mut self, heard: &mut dyn FnMut(Duration) -> bool) -> Result<bool, ClientError> {
+        let mut goes_on = true;
+        while goes_on && let Some(part) = self.batch.work.take() {
+            let (mut trial, mut of) = (Trial::default(), None);
+            for (file, offset, bytes) in part {
+                if of.replace(*file) != Some(*file) {
+                    trial = Trial::default();
+                }
+                let run = self.encode(*file, (*offset, bytes), &mut trial)?;
                 let len = run.body.len() + stream::STREAM_HEAD_LEN;
                 // What is gathered with it may be more than one append.
-                if (self.gathered + len) as u64 > APPEND_MAX && !self.append()? {
-                    return Ok(false);
+                if (self.gathered + len) as u64 > APPEND_MAX {
+                    if !self.append()? {
+                        return Ok(false);
+                    }
+                    goes_on &= heard(self.took);
                 }
                 self.gathered += len;
                 self.waiting.push(run);
-                if self.gathered >= GATHER && !self.append()? {
-                    return Ok(false);
+                if self.gathered >= GATHER {
+                    if !self.append()? {
+                        return Ok(false);
+                    }
+                    goes_on &= heard(self.took);
                 }
             }
         }
@@ -140,11 +261,11 @@ impl<'a> LanePacking<'a> {
     fn encode(
         &mut self,
         file: usize,
-        taken: &Taken,
         (offset, parts): (u64, &[&[u8]]),
         trial: &mut Trial,
     ) -> Result<Waiting, ClientError> {
-        let (entry, stored) = self.runs.encode(self.shared, taken.file.ino, (offset, parts), trial)?;
+        let LanePacking { shared, taken, .. } = *self.batch;
+        let (entry, stored) = self.runs.encode(shared, taken[file].file.ino, (offset, parts), trial)?;
         let mut body = BytesMut::with_capacity(entry.stored_len as usize);
         stored.iter().for_each(|part| body.extend_from_slice(part));
         Ok(Waiting { file, offset, entry, body: body.freeze() })
@@ -152,47 +273,49 @@ impl<'a> LanePacking<'a> {
 
     /// Appends what waits, to one segment after the other until all of a set have it. Returns whether there was a set.
     fn append(&mut self) -> Result<bool, ClientError> {
+        let LanePacking { shared, members, session, .. } = *self.batch;
         while !self.waiting.is_empty() {
+            // Another one has failed: all of the batch goes elsewhere.
+            if self.batch.work.stop.load(Relaxed) {
+                return Ok(false);
+            }
             let Some(mut filling) = self.segment()? else { return Ok(false) };
-            let places = self.append_to(&mut filling);
-            match places {
+            match self.append_to(&mut filling) {
                 Some(places) => {
-                    let waiting = std::mem::take(&mut self.waiting);
+                    let segment = filling.replication.segment();
                     self.gathered = 0;
-                    for (run, place) in waiting.into_iter().zip(places) {
-                        self.files[run.file]
-                            .extents
-                            .push((run.offset, extent(&run.entry, filling.replication.segment(), place)));
+                    for (run, place) in self.waiting.drain(..).zip(places) {
+                        self.placed.push((run.file, run.offset, extent(&run.entry, segment, place)));
                     }
                     if filling.is_full() {
-                        self.used.full.push(filling);
+                        self.used.ended.push(shared.lanes.end(members, session, filling));
                     } else {
-                        self.used.open = Some(filling);
+                        self.used.open.push(filling);
                     }
                 }
-                None => {
-                    let segment = self.shared.lanes.abandon(self.members, self.session, filling);
-                    self.used.abandoned.push(segment);
-                }
+                None => self.used.ended.push(shared.lanes.end(members, session, filling)),
             }
         }
         Ok(true)
     }
 
+    /// The segment that this hand fills.
     fn segment(&mut self) -> Result<Option<Filling>, ClientError> {
-        if let Some(open) = self.used.open.take() {
+        if let Some(open) = self.used.open.pop() {
             return Ok(Some(open));
         }
-        let (shared, session) = (self.shared, self.session);
-        let Some(group) = shared.lanes.group(&shared.options.members, session, self.bound) else {
+        let LanePacking { shared, session, bound, place, ref work, .. } = *self.batch;
+        let Some(group) = shared.lanes.group(&shared.options.members, session, bound) else {
             return Ok(None);
         };
-        self.group = group;
-        shared.lanes.next(shared.asks.as_ref(), (session, &self.group), self.place, self.count)
+        let group = self.group.insert(group);
+        let count = if place.stream { (work.left() + 1).min(OPENED) as u32 } else { 1 };
+        shared.lanes.next(shared.asks.as_ref(), (session, group), place, count)
     }
 
     /// Appends all that waits as one, and waits for the set. Returns where each run is; `None` where a member failed.
-    fn append_to(&self, filling: &mut Filling) -> Option<Vec<u64>> {
+    fn append_to(&mut self, filling: &mut Filling) -> Option<Vec<u64>> {
+        let LanePacking { shared, members, session, .. } = *self.batch;
         let segment = filling.replication.segment();
         let (mut bytes, mut places) = (BytesMut::with_capacity(self.gathered), Vec::new());
         let start = filling.replication.end();
@@ -204,8 +327,10 @@ impl<'a> LanePacking<'a> {
         }
         let append = filling.replication.append(bytes.freeze());
         let set: Vec<MemberId> = filling.replication.set();
-        let mut pace = std::time::Duration::ZERO;
-        for (member, answer) in set.iter().zip(self.members.append(&set, &append)) {
+        let (mut pace, began) = (Duration::ZERO, Instant::now());
+        let answers = members.append(&set, &append);
+        self.took = began.elapsed();
+        for (member, answer) in set.iter().zip(answers) {
             match answer {
                 Ok(appended) => {
                     filling.replication.synced(*member, appended.end);
@@ -216,22 +341,23 @@ impl<'a> LanePacking<'a> {
                 }
                 Err(error) => {
                     tracing::warn!(%error, %segment, "a member does not take what is written: others do, or the store");
-                    self.shared.lanes.avoid(self.session, *member);
+                    shared.lanes.avoid(session, *member);
                 }
             }
         }
         let all = filling.replication.acknowledged() == append.end();
         if all {
             filling.has_appended();
-            let here = set.iter().any(|member| self.group.near.contains(member));
-            self.shared.counts.appended(append.bytes.len() as u64, here);
+            let near = |member| self.group.as_ref().is_some_and(|group| group.near.contains(member));
+            shared.counts.appended(append.bytes.len() as u64, set.iter().any(near));
         }
         if all && !pace.is_zero() {
-            std::thread::sleep(pace.min(PACE_MAX));
+            self.took = Duration::MAX;
+            thread::sleep(pace.min(PACE_MAX));
         }
         all.then_some(places)
     }
 }
 
 /// How long a writer waits at most because a member says so.
-const PACE_MAX: std::time::Duration = std::time::Duration::from_millis(100);
+const PACE_MAX: Duration = Duration::from_millis(100);

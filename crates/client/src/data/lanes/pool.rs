@@ -68,10 +68,16 @@ struct Pool {
 /// What a batch has appended to.
 #[derive(Debug, Default)]
 pub(in crate::data) struct Used {
-    pub(super) open: Option<Filling>,
-    pub(super) full: Vec<Filling>,
-    /// Those that it gave up in the middle.
-    pub(super) abandoned: Vec<SegmentId>,
+    pub(super) open: Vec<Filling>,
+    /// Those that it has ended: full, or given up in the middle.
+    pub(super) ended: Vec<SegmentId>,
+}
+
+impl Used {
+    pub(super) fn add(&mut self, other: Used) {
+        self.open.extend(other.open);
+        self.ended.extend(other.ended);
+    }
 }
 
 /// The segments of this client.
@@ -233,10 +239,16 @@ impl Lanes {
         pool.stock.remove(at).map(|(_, opened, _)| filling(place, opened))
     }
 
-    /// A batch gives a segment up: it ends at what all of its set have.
-    pub(super) fn abandon(&self, members: &dyn Members, session: u64, filling: Filling) -> SegmentId {
+    /// A batch ends a segment at what all of its set have: it is full, or given up. Members may put it from then on, long before the batch is committed; it stays whatever is in use of it
+    /// until it is settled.
+    pub(super) fn end(&self, members: &dyn Members, session: u64, filling: Filling) -> SegmentId {
         let segment = filling.replication.segment();
-        let end = self.pool.lock().of(session).map(|pool| pool.close(filling));
+        let end = self.pool.lock().of(session).map(|pool| {
+            if filling.is_filled_fast() {
+                pool.filled.insert(filling.place, Instant::now());
+            }
+            pool.close(filling)
+        });
         if let Some((set, sealed)) = end {
             members.seal(&set, &sealed);
         }
@@ -244,19 +256,11 @@ impl Lanes {
     }
 
     /// The batch's commit was answered, or never sent: what it has appended to may be filled by others.
-    pub(in crate::data) fn done(&self, members: &SharedMembers, session: u64, used: Used) {
-        let Used { open, full, abandoned } = used;
-        let ends: Vec<_> = {
-            let mut pool = self.pool.lock();
-            let Some(pool) = pool.of(session) else { return };
-            pool.settled.extend(abandoned);
-            pool.settled.extend(full.iter().map(|one| one.replication.segment()));
-            let fast = full.iter().filter(|one| one.is_filled_fast());
-            pool.filled.extend(fast.map(|one| (one.place, Instant::now())));
-            pool.resting.extend(open);
-            full.into_iter().map(|filling| pool.close(filling)).collect()
-        };
-        seal(members, &ends);
+    pub(in crate::data) fn done(&self, session: u64, used: Used) {
+        if let Some(pool) = self.pool.lock().of(session) {
+            pool.settled.extend(used.ended);
+            pool.resting.extend(used.open);
+        }
     }
 
     /// Nobody can tell whether the batch's commit is carried out: what it names stays until the session ends.
@@ -264,7 +268,7 @@ impl Lanes {
         let ends: Vec<_> = {
             let mut pool = self.pool.lock();
             let Some(pool) = pool.of(session) else { return };
-            used.open.into_iter().chain(used.full).map(|filling| pool.close(filling)).collect()
+            used.open.into_iter().map(|filling| pool.close(filling)).collect()
         };
         seal(members, &ends);
     }
