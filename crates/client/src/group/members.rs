@@ -115,9 +115,9 @@ fn gather(reached: &[Reached], answers: &Receiver<(usize, Answer)>) -> Vec<Optio
             Err(_) => break,
         }
         let now = Instant::now();
-        let missing = behind.iter_mut().flatten().enumerate().filter(|(at, _)| gathered[*at].is_none());
+        let mut missing = behind.iter_mut().flatten().enumerate().filter(|(at, _)| gathered[*at].is_none());
         let late = |(at, behind): (usize, &mut Behind)| behind.is_late(received(at), carries(at), now);
-        if missing.map(late).any(|late| late) {
+        if missing.any(late) {
             break;
         }
     }
