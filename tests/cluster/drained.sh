@@ -16,7 +16,15 @@ of_member() {
 one = next(one for one in json.load(sys.stdin)['members'] if one['address'] == sys.argv[1])
 print($2)" "${PROXY_AT[$1]}"
 }
-is_dirty() { [ "$(of_member "$1" "one['dirty_bytes']")" -gt 1000000 ]; }
+dirty_bytes() { of_member "$1" "one['dirty_bytes']"; }
+has_dirtied() { [ "$(dirty_bytes "$1")" -gt $(($2 + 1000000)) ]; }
+# stop_store_until_dirty NAME: the store is away, and the member has what that lacks. What a member said last may be of before, and in the store since: it has to grow.
+stop_store_until_dirty() {
+  local before
+  kill -STOP "$STORE_PID"
+  before=$(dirty_bytes "$1")
+  wait_for 60 "something that the store has not" has_dirtied "$1" "$before"
+}
 drains() { [ "$(of_member "$1" "one['state']")" = draining ]; }
 synced() { wc -l <"$SCRATCH/load"; }
 has_synced_since() { [ "$(synced)" -gt "$1" ]; }
@@ -47,8 +55,7 @@ load=$!
 wait_for 60 "the writer to begin" test -s "$SCRATCH/load"
 
 # The store is away: what is left is said, and nobody says that it is done. The writer goes on with the other two.
-kill -STOP "$STORE_PID"
-wait_for 60 "something that the store has not" is_dirty b
+stop_store_until_dirty b
 drain b piped
 load_goes_on
 wait_for 60 "a line of progress" grep -qE '^draining: [0-9.]+ [KM]iB to go$' "$SCRATCH/piped.err"
@@ -84,8 +91,7 @@ start_proxy b
 wait_for 60 "a new member" has_members 3
 
 # The member is killed meanwhile: an error that says what to do, which is to start it and to drain it again.
-kill -STOP "$STORE_PID"
-wait_for 60 "something that the store has not" is_dirty c
+stop_store_until_dirty c
 drain c killed
 wait_for 60 "it drains" drains c
 kill_proxy c
