@@ -145,11 +145,7 @@ impl Members for VolumeGroup {
         let active = |id: &&MemberId| {
             known.view.members.get(id).is_some_and(|member| member.state == MemberState::Active)
         };
-        // Of several disks of this machine each in turn.
-        let mut near: Vec<MemberId> = known.here.iter().filter(active).copied().collect();
-        let turn = self.shared.turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let first = turn % near.len().max(1);
-        near.rotate_left(first);
+        let near = known.here.iter().filter(active).copied().collect();
         Some(WriteGroup { group: known.id, copies, members: known.view.active(), near })
     }
 

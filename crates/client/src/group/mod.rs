@@ -24,7 +24,7 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -131,8 +131,6 @@ struct Shared {
     counts: Counts,
     looking: Mutex<Looking>,
     changed: Condvar,
-    /// Counts who was taken for the member of this machine.
-    turn: AtomicUsize,
     crew: Crew,
 }
 
@@ -165,7 +163,6 @@ impl VolumeGroup {
             counts: Counts::default(),
             looking: Mutex::default(),
             changed: Condvar::new(),
-            turn: AtomicUsize::new(0),
             crew: Crew::default(),
         });
         let goes_on = shared.look();

@@ -101,6 +101,23 @@ fn one_copy_is_on_this_machine_or_in_the_store() {
 }
 
 #[test]
+fn disks_of_this_machine_take_segments_in_turn() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(3);
+    fleet.set_class(1, &[2, 3]);
+    let client = over(&world, &fleet);
+    // Each fills a segment, and is no stream.
+    for seed in 0..6 {
+        let ino = world.make();
+        write(&client, ino, seed, 3 << 20);
+        client.settle(ino);
+    }
+    let known = world.owner.lanes.lock().clone();
+    let having = |number| known.values().filter(|row| row.set == [id(number)]).count();
+    assert_eq!((having(2), having(3)), (3, 3), "{known:?}");
+}
+
+#[test]
 fn a_segment_is_filled_by_one_batch_after_the_other() {
     let world = World::new();
     let fleet = Fleet::of(2);

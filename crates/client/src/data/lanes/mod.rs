@@ -28,7 +28,7 @@ pub struct WriteGroup {
     pub copies: u8,
     /// Who takes new segments.
     pub members: Vec<Candidate>,
-    /// Who of them is on this machine, and gets the first copy: of several disks the first one whose turn it is.
+    /// Who of them is on this machine: one gets the first copy, of several disks each in turn.
     pub near: Vec<MemberId>,
 }
 

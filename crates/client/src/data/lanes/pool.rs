@@ -63,6 +63,8 @@ struct Pool {
     avoided: BTreeMap<MemberId, Instant>,
     /// Where large appends have filled a segment while it was open, and when the last one was.
     filled: FxHashMap<Lying, Instant>,
+    /// How often segments were asked for with a member of this machine.
+    turns: usize,
 }
 
 /// What a batch has appended to.
@@ -109,6 +111,13 @@ impl Pool {
     /// Whether segments of a place are filled so fast that they need no company. They lie apart then, so that one directory does not keep two members busy and the rest idle.
     fn is_filled(&self, place: Lying) -> bool {
         self.filled.contains_key(&place)
+    }
+
+    /// The member of this machine whose turn it is, one disk after the other.
+    fn next_near(&mut self, near: &[MemberId]) -> Option<MemberId> {
+        let chosen = near.get(self.turns % near.len().max(1)).copied();
+        self.turns = self.turns.wrapping_add(1);
+        chosen
     }
 
     /// Ends a segment: the owner is to be told.
@@ -192,10 +201,14 @@ impl Lanes {
         if let Some(filling) = self.known(session, group, place) {
             return Ok(Some(filling));
         }
-        let apart = place.stream || self.pool.lock().of(session).is_some_and(|pool| pool.is_filled(place));
         let WriteGroup { group, copies, members, near } = group.clone();
+        let (apart, near) = {
+            let mut pool = self.pool.lock();
+            let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
+            (place.stream || pool.is_filled(place), pool.next_near(&near))
+        };
         let known: Vec<MemberId> = members.iter().map(|member| member.id).collect();
-        let placing = Placing::Best { members, copies, near: near.first().copied() };
+        let placing = Placing::Best { members, copies, near };
         let open = OpenSegments {
             lane: forebay_group::Lane::Data,
             directory: place.directory,
