@@ -44,7 +44,7 @@ P
 }
 write_synced() { dd if=/dev/urandom of="$1" bs=900k count=1 conv=fsync status=none; }
 
-for name in secret hidden plain placed; do mkdir "$SCRATCH/one/$name"; done
+for name in secret hidden plain placed aside; do mkdir "$SCRATCH/one/$name"; done
 policy set "$SCRATCH/one/secret" --confine-to ward | grep -q "of the members of the group 'ward'" || fail "set does not say it"
 policy set "$SCRATCH/one/hidden" --exclude-from fast >/dev/null
 for name in secret hidden; do [ "$(durability "$SCRATCH/one/$name")" = object ] || fail "$name is of $(durability "$SCRATCH/one/$name")"; done
@@ -84,7 +84,7 @@ policy set "$SCRATCH/two/placed" --durability object >/dev/null
 is_placed() { policy show "$SCRATCH/two/placed" --json | python3 -c 'import json, sys
 k = json.load(sys.stdin)["kept"]
 sys.exit(not (k and k["whole"] and k["kept_bytes"] == k["wanted_bytes"] >= 3000000))'; }
-wait_for 60 "what is placed is there" is_placed
+wait_for_passes two "what is placed is there" is_placed
 
 # What cannot be is refused.
 says "no group 'none'" policy set "$SCRATCH/two/plain" --confine-to none

@@ -42,11 +42,14 @@ ends_with() {
   wait "$DRAIN" || status=$?
   [ "$status" = "$1" ] || { cat "$SCRATCH/$2.out" "$SCRATCH/$2.err" >&2; fail "it ended with $status, and not $1"; }
 }
-# is_drained NAME SAID: it said so, the group does, and it may go.
+says_drained() { [ "$(of_member "$1" "one['state']")" = drained ]; }
+goes() { ask group remove fast "${PROXY_AT[$1]}"; }
+# is_drained NAME SAID: it said so, the group does, and it may go. Any change of the view makes it `draining` again until it has acknowledged that one, about a second later.
 is_drained() {
   grep -q 'it is drained: `forebay group remove' "$SCRATCH/$2.out" || { cat "$SCRATCH/$2.out" >&2; fail "it does not say that it is drained"; }
-  [ "$(of_member "$1" "one['state'], one['dirty_segments'], one['dirty_bytes']")" = "drained 0 0" ] || fail "the group says otherwise: $(of_member "$1" one)"
-  ask group remove fast "${PROXY_AT[$1]}" >/dev/null || fail "a drained member does not go"
+  [ "$(of_member "$1" "one['dirty_segments'], one['dirty_bytes']")" = "0 0" ] || fail "the group says otherwise: $(of_member "$1" one)"
+  wait_for 60 "the group to say that it is drained" says_drained "$1"
+  wait_for 60 "a drained member to go" goes "$1"
   ! wait "${PROXY_PID[$1]}" || fail "a removed proxy ended as if nothing were"
 }
 

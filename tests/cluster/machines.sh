@@ -46,12 +46,12 @@ trap end EXIT
 server_stopped() {
   settled
   kill -STOP "${META_PID[$OWNER]}"
-  wait_for 30 "the other server to own the volume" owns "$OTHER" "$OTHER"
+  wait_for 90 "the other server to own the volume" owns "$OTHER" "$OTHER"
   goes_on "${NODES[@]}"
   # By hand also for a whole minute (tests/README.md).
   sleep "${STOPPED_SECONDS:-0}"
   kill -CONT "${META_PID[$OWNER]}"
-  wait_for 30 "the server that was stopped" serves "$OWNER"
+  wait_for 90 "the server that was stopped" serves "$OWNER"
   goes_on "${NODES[@]}"
 }
 
@@ -77,7 +77,7 @@ connections_cut() {
 owner_without_database() {
   settled
   lose "$OWNER" db
-  wait_for 30 "the other server to own the volume" owns "$OTHER" "$OTHER"
+  wait_for 90 "the other server to own the volume" owns "$OTHER" "$OTHER"
   goes_on "${NODES[@]}"
   deliver "$OWNER" db
   wait_for 60 "the server that was cut off" serves "$OWNER"

@@ -31,23 +31,6 @@ all_kept() {
 k = json.load(sys.stdin)["kept"]
 sys.exit(not (k and k["whole"] and k["members_heard"] == k["members"] == 3 and k["kept_bytes"] == k["wanted_bytes"] >= int(sys.argv[1])))' "$2"
 }
-# wait_for_passes MOUNT WHAT COMMAND...: waits for what members bring about when they look through what is wanted of them. One that failed at something looks again after a minute, or
-# within ten seconds of a change of any policy: that of another directory is changed now and then.
-ASIDE=set CHANGED=0
-or_changes() {
-  ! "${@:2}" || return 0
-  [ "$SECONDS" -ge $((CHANGED + 15)) ] || return 1
-  CHANGED=$SECONDS
-  case $ASIDE in
-    set) policy set "$SCRATCH/$1/aside" --durability object && ASIDE=unset ;;
-    unset) policy unset "$SCRATCH/$1/aside" && ASIDE=set ;;
-  esac
-  return 1
-}
-wait_for_passes() {
-  CHANGED=$SECONDS
-  wait_for 60 "$2" or_changes "$1" "${@:3}"
-}
 right() { (cd "$SCRATCH/$1" && sha256sum -c --quiet "$SCRATCH/sums") || fail "$1 reads other bytes than were written"; }
 
 mkdir "$SCRATCH/one/data" "$SCRATCH/one/much" "$SCRATCH/one/aside"

@@ -91,7 +91,8 @@ meta_serves
 is_of "$SCRATCH/two/safe/deep/before" replica:3
 until_lower() { timeout 5 dd if=/dev/urandom of="$SCRATCH/two/safe/deep/before" bs=100k count=1 conv=fsync,notrunc status=none; }
 kill -STOP "$STORE_PID"
-wait_for 60 "three copies are enough" until_lower
+# Members stop acting while the server starts anew. Each that was late is left alone for ten seconds, and an attempt meanwhile waits for the store, which stands still.
+wait_for 180 "three copies are enough" until_lower
 kill -CONT "$STORE_PID"
 policy set "$SCRATCH/two/safe" --durability object >/dev/null
 waits "$SCRATCH/one/safe/deep/before"

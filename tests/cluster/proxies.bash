@@ -46,6 +46,25 @@ reads_without_store() {
   fail "the store was asked in each of $pass readings, in the last one $asked times"
 }
 
+# wait_for_passes MOUNT WHAT COMMAND...: waits for what members bring about when they look through what is wanted of them. One that failed at something looks again after a minute, or
+# within ten seconds of a change of any policy: that of the mount's directory `aside` is changed now and then.
+ASIDE=set CHANGED=0
+or_changes() {
+  ! "${@:2}" || return 0
+  [ "$SECONDS" -ge $((CHANGED + 15)) ] || return 1
+  CHANGED=$SECONDS
+  case $ASIDE in
+    set) ask policy set "$SCRATCH/$1/aside" --durability object && ASIDE=unset ;;
+    unset) ask policy unset "$SCRATCH/$1/aside" && ASIDE=set ;;
+  esac
+  return 1
+}
+wait_for_passes() {
+  CHANGED=$SECONDS
+  # A pass begins within ten seconds of a change, and is told of ten seconds later; each after one that failed at a fetch costs as much again.
+  wait_for 180 "$2" or_changes "$1" "${@:3}"
+}
+
 # start_proxy NAME [OPTION...]: a member of PROXY_GROUP, or of group fast, with a cache of PROXY_CACHE, in a directory of its own or PROXY_DIR[NAME]; started again, at the same address.
 start_proxy() {
   local name=$1

@@ -71,6 +71,7 @@ owner = json.load(sys.stdin)["volumes"][0]["owner"] or ""
 print({"'"$(address_of meta1)"'": "meta1", "'"$(address_of meta2)"'": "meta2"}.get(owner.rpartition(":")[0], ""))'
 }
 other() { if [ "$1" = meta1 ]; then echo meta2; else echo meta1; fi; }
+# One look may take twenty seconds, as `meta status` asks the other servers, too: who waits for it gives it time for several.
 owns() { [ "$(owner "$2")" = "$1" ]; }
 
 # settled: one of them has the volume; sets OWNER and OTHER.
@@ -125,9 +126,9 @@ server_killed() {
   settled
   kill -KILL "${META_PID[$OWNER]}"
   wait "${META_PID[$OWNER]}" 2>/dev/null || true
-  wait_for 30 "the other server to own the volume" owns "$OTHER" "$OTHER"
+  wait_for 90 "the other server to own the volume" owns "$OTHER" "$OTHER"
   goes_on "${NODES[@]}"
   start_server "$OWNER"
-  wait_for 30 "the server that was killed" serves "$OWNER"
+  wait_for 90 "the server that was killed" serves "$OWNER"
   goes_on "${NODES[@]}"
 }

@@ -134,9 +134,13 @@ all_killed() {
 log_damaged() {
   local name most='' at='' dirty said damage='in the log are damaged|log are damaged|of the log is damaged'
   kill -STOP "$STORE_PID"
+  # What members said last may be of before, and in the store since: it has to grow.
+  ask group show fast --json >"$SCRATCH/group-before"
   has_much() {
     read -r dirty at < <(ask group show fast --json | python3 -c 'import json, sys
-print(*max((one["dirty_bytes"], one["address"]) for one in json.load(sys.stdin)["members"]))')
+dirty = lambda group: {one["address"]: one["dirty_bytes"] for one in json.load(group)["members"]}
+before, now = dirty(open(sys.argv[1])), dirty(sys.stdin)
+print(*max((now[at] - before[at], at) for at in now if at in before))' "$SCRATCH/group-before")
     [ "$dirty" -gt 8000000 ]
   }
   wait_for 60 "a member with much that the store has not" has_much

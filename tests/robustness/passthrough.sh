@@ -31,10 +31,10 @@ wait_for 60 "an open that the kernel serves" read_through "$mount/file"
 cmp "$SCRATCH/file" "$mount/file"
 exec 3<"$mount/file"
 is_counted() { [ "$(through open)" -gt 0 ]; }
-wait_for 10 "the open to be counted" is_counted
+wait_for 60 "the open to be counted" is_counted
 [ -z "$(ls -A "$volume/assembled")" ] || fail "assembled files have names"
 kill -9 "$(daemon_of "$mount")"
-wait_for 10 "the end of the mount" sh -c "! stat '$mount/file'"
+wait_for 60 "the end of the mount" sh -c "! stat '$mount/file'"
 timeout 10 cat "$mount/file" >/dev/null 2>&1 && fail "a dead mount reads"
 exec 3<&-
 umount -l "$mount"

@@ -12,7 +12,7 @@ takeover() {
     { cat "$SCRATCH/takeover.log" >&2; fail "takeover"; }
   [ "$(daemon_of "$SCRATCH/mount")" != "$before" ] || fail "the same process serves"
   ended() { ! kill -0 "$before"; }
-  wait_for 30 "the old process to end" ended
+  wait_for 120 "the old process to end" ended
 }
 
 # under_work TRANSPORT COUNT [passthrough]

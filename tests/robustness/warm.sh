@@ -13,7 +13,7 @@ exec {way}<>"$SCRATCH/way"
 bash -c 'exec -a "$0" "$@"' "$SCRATCH/way-there" "$FAR_LINK" 127.0.0.1:0 "$(of_store address)" 0 <&"$way" >"$SCRATCH/way.log" &
 WAY=$!
 has_said_where() { [ -s "$SCRATCH/way.log" ]; }
-wait_for 10 "the way to the store" has_said_where
+wait_for 60 "the way to the store" has_said_where
 STORE_AT=$(head -n 1 "$SCRATCH/way.log")
 said_so() { grep -cx "delay $1" "$SCRATCH/way.log" || true; }
 way_takes() { # MILLISECONDS, one way
@@ -21,7 +21,7 @@ way_takes() { # MILLISECONDS, one way
   before=$(said_so "$1")
   echo "delay $1" >&"$way"
   says_so() { [ "$(said_so "$1")" -gt "$2" ]; }
-  wait_for 10 "a way of $1 ms" says_so "$1" "$before"
+  wait_for 60 "a way of $1 ms" says_so "$1" "$before"
 }
 # Requests of the mount for bytes of objects; the volume's own work in the background makes others.
 gets() { "$FOREBAY" stats "$SCRATCH/mount" --once --json | python3 -c 'import json, sys; print(sum(entry["calls"] for entry in json.load(sys.stdin)["store"] if entry["name"] == "get_range"))'; }
