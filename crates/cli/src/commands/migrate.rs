@@ -6,7 +6,7 @@ use forebay_protocol::{Kind, Message, MigratePhase, MigrateRequest, MigrateStatu
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use super::servers::Servers;
+use super::servers::{Servers, UNHEARD};
 use crate::{args::VolumeMigrateArgs, error::CliError, output, progress::is_drawn_on, size::human};
 
 /// How often the owner is asked.
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &VolumeMigrateArgs) -> Result<(), CliError> {
         servers.ask(Kind::Migrate, MigrateRequest { volume: args.name.clone(), to }.encode())
     };
     let mut shown = Shown::new();
-    let mut status = ask(Some(args.to.clone()))?;
+    let (mut status, mut heard) = (ask(Some(args.to.clone()))?, Instant::now());
     loop {
         shown.at(&status);
         if let Some(why) = &status.failed {
@@ -30,14 +30,18 @@ pub(crate) fn run(args: &VolumeMigrateArgs) -> Result<(), CliError> {
                 args.name, status.to, status.place
             )));
         }
-        match status.phase {
-            MigratePhase::Done => break,
-            // The server that moved it is gone: its successor begins anew, or finds it moved.
-            MigratePhase::Idle => status = ask(Some(args.to.clone()))?,
-            _ => {
-                std::thread::sleep(LOOK_EVERY);
-                status = ask(None)?;
-            }
+        // Where the server that moved it is gone, its successor begins anew, or finds it moved.
+        let begins = (status.phase == MigratePhase::Idle).then(|| args.to.clone());
+        if status.phase == MigratePhase::Done {
+            break;
+        }
+        if begins.is_none() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        match ask(begins) {
+            Ok(now) => (status, heard) = (now, Instant::now()),
+            Err(error) if heard.elapsed() >= UNHEARD => return Err(error),
+            Err(_) => std::thread::sleep(LOOK_EVERY),
         }
     }
     drop(shown);

@@ -19,6 +19,8 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take, in milliseconds: making a volume tries its store out.
 const ANSWER_MS: u32 = 120_000;
+/// How long no server need answer a command that watches something: another one may be taking over.
+pub(crate) const UNHEARD: Duration = Duration::from_secs(60);
 /// How long a volume may have no owner until that is said.
 const OWNERLESS: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -11,6 +11,7 @@ use forebay_protocol::group::{GroupInfo, GroupMember, GroupRequest};
 use super::{ask_one, tell};
 use crate::{
     args::{GroupDrainArgs, GroupMemberArgs},
+    commands::servers::UNHEARD,
     control::Progress,
     error::CliError,
     output,
@@ -22,8 +23,6 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Nothing gets on for so long: that is said. What an idle writer has open is sealed within 30 s.
 const STALLED: Duration = Duration::from_secs(45);
-/// How long no server need answer: another one may be taking over.
-const UNHEARD: Duration = Duration::from_secs(60);
 
 pub(super) fn run(args: &GroupDrainArgs) -> Result<(), CliError> {
     let member = &args.member;
