@@ -7,7 +7,7 @@ mod pair;
 use bytes::Bytes;
 use forebay_rpc::{
     Time,
-    connection::{CallError, Event, Limits, Outgoing, ProtocolError, Reply, Role, Terms, Timeouts},
+    connection::{CallError, Carrier, Event, Limits, Outgoing, ProtocolError, Reply, Role, Terms, Timeouts},
     wire::{Class, Code, FrameType, Header, Preface, Refusal},
 };
 use pair::{Pair, Side, ask, small};
@@ -357,6 +357,33 @@ fn every_broken_rule_is_refused_with_its_reason() {
             let told = matches!(told, ProtocolError::Ended(_) | ProtocolError::UnknownPong { .. });
             assert!(told, "{name}: the peer is told");
         }
+    }
+}
+
+#[test]
+fn payloads_go_without_checksums_where_both_sides_know_that_on_a_unix_socket() {
+    let over = |carrier| Terms::default().over(carrier);
+    // An older release does not know of it.
+    let older = || Terms { features: 0, ..over(Carrier::Unix) };
+    let cases = [
+        (over(Carrier::Tcp), over(Carrier::Tcp), true),
+        (over(Carrier::Unix), over(Carrier::Unix), false),
+        (older(), over(Carrier::Unix), true),
+        (over(Carrier::Unix), older(), true),
+        // Who asks for it elsewhere does not get it.
+        (over(Carrier::Unix), over(Carrier::Tcp), true),
+        (over(Carrier::Tls), over(Carrier::Tls), false),
+    ];
+    for (left, right, checked) in cases {
+        let mut pair = Pair::with(left, right);
+        pair.left.call(small(1, "question"), pair.now);
+        let sent = pair.taken(Side::Left, usize::MAX);
+        assert_eq!(sent[1] & 1 == 1, checked, "a checksum is sent");
+        pair.feed(Side::Right, &sent).unwrap();
+        let bare = pair.feed(Side::Right, &Header { checksum: None, ..request(2) }.encode());
+        assert_eq!(bare.is_err(), checked, "it may be left out");
+        let wrong = pair.feed(Side::Right, &Header { checksum: Some(1), ..request(3) }.encode());
+        assert!(wrong.is_err(), "one that is there is looked at");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 
 pub use calls::Outgoing;
 pub use error::{CallError, ProtocolError};
-pub use terms::{Limits, Terms, Timeouts};
+pub use terms::{Carrier, Limits, Terms, Timeouts};
 
 use calls::Calls;
 use input::Input;

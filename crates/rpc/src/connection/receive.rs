@@ -2,7 +2,7 @@
 
 use crate::{
     time::Time,
-    wire::{Code, FrameType, Header, Preface, REFUSAL_LEN_MAX, Refusal},
+    wire::{Code, FrameType, Header, Preface, REFUSAL_LEN_MAX, Refusal, UNCHECKED},
 };
 
 use super::{
@@ -56,6 +56,7 @@ impl Connection {
                 agreed
             }
         };
+        self.terms.checksums &= agreed.features & UNCHECKED == 0;
         self.events.push_back(Event::Ready(agreed.clone()));
         self.state = State::Ready(agreed);
         Ok(true)

@@ -1,4 +1,4 @@
-use crate::wire::{FEATURES_REQUIRED, Preface, Refusal, VERSION, VERSION_OLDEST};
+use crate::wire::{FEATURES_REQUIRED, Preface, Refusal, UNCHECKED, VERSION, VERSION_OLDEST};
 
 use super::{Agreed, ProtocolError};
 
@@ -47,6 +47,17 @@ impl Timeouts {
     }
 }
 
+/// What a connection's bytes go over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carrier {
+    /// TCP, plain.
+    Tcp,
+    /// TCP under TLS.
+    Tls,
+    /// A Unix socket.
+    Unix,
+}
+
 /// What a side offers and asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Terms {
@@ -60,7 +71,7 @@ pub struct Terms {
     pub limits: Limits,
     /// How long things may take.
     pub timeouts: Timeouts,
-    /// Whether payloads have a checksum: where nothing below has one.
+    /// Whether payloads have a checksum: where nothing below has one. Both may agree that they have none ([`UNCHECKED`]).
     pub checksums: bool,
     /// Our release, for the peer's log.
     pub release: String,
@@ -84,6 +95,14 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// The same for a connection over `carrier`: with checksums, but under TLS, which has its own; and on one machine without, if the peer knows that.
+    #[must_use]
+    pub fn over(&self, carrier: Carrier) -> Terms {
+        let others = self.features & !UNCHECKED;
+        let features = if carrier == Carrier::Unix { others | UNCHECKED } else { others };
+        Terms { checksums: carrier != Carrier::Tls, features, ..self.clone() }
+    }
+
     pub(super) fn preface(&self) -> Preface {
         Preface {
             oldest: self.oldest,

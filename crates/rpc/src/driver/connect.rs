@@ -75,7 +75,7 @@ pub(super) async fn connect(
             (stream.into_std().and_then(Socket::tcp).map_err(reach)?, session)
         }
     };
-    let terms = Terms { checksums: session.is_none(), ..terms.clone() };
+    let terms = terms.over(socket.carrier(session.is_some()));
     let core = Connection::new(Role::Initiator, terms, Time(0));
     Channel::new(socket, core, session, Instant::now()).map_err(reach)
 }

@@ -256,12 +256,11 @@ fn begin(shared: &Arc<Shared>, socket: Socket) {
 }
 
 fn try_begin(shared: &Arc<Shared>, socket: Socket) -> Result<(), Broken> {
-    let mut terms = shared.config.terms.clone();
     let session = match (&shared.config.security, &socket) {
         (Security::Tls(credentials), Socket::Tcp(_)) => Some(Box::new(Session::acceptor(credentials)?)),
         _ => None,
     };
-    terms.checksums = session.is_none();
+    let mut terms = shared.config.terms.over(socket.carrier(session.is_some()));
     terms.refuse = strangers(&socket.identity());
     let mut open = shared.open.lock();
     if open.channels.len() - open.handshakes.len() >= shared.config.connections_max {

@@ -14,7 +14,7 @@ use rustix::{
     net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt},
 };
 
-use crate::tls::Identity;
+use crate::{connection::Carrier, tls::Identity};
 
 /// A connected socket that never blocks.
 #[derive(Debug)]
@@ -74,6 +74,15 @@ impl Socket {
             Socket::Tcp(stream) => stream.shutdown(how),
             Socket::Unix(stream) => stream.shutdown(how),
         };
+    }
+
+    /// What bytes go over, with TLS or without.
+    pub(crate) fn carrier(&self, tls: bool) -> Carrier {
+        match self {
+            Socket::Unix(_) => Carrier::Unix,
+            Socket::Tcp(_) if tls => Carrier::Tls,
+            Socket::Tcp(_) => Carrier::Tcp,
+        }
     }
 
     /// What the kernel says about a peer without a certificate.

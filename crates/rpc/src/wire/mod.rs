@@ -14,6 +14,8 @@ pub const VERSION: u16 = 1;
 pub const VERSION_OLDEST: u16 = 1;
 /// Feature bits that a peer must know if they are set.
 pub const FEATURES_REQUIRED: u64 = 0xffff_ffff_0000_0000;
+/// Feature bit: payloads have no checksum. Over a Unix socket alone, where they do not leave the machine's memory.
+pub const UNCHECKED: u64 = 1;
 /// Largest body that may be allowed, in bytes.
 pub const BODY_MAX: u32 = 16 << 20;
 /// Largest bulk that may be allowed, in bytes.
