@@ -116,6 +116,7 @@ disk_full() {
   goes_on disk_full
   sleep "$FOR"
   goes_on disk_full
+  wait_for 60 "the member to say that its disk is full" grep -q 'the disk of the log is full: .* make room' "$SCRATCH/proxy-b.log"
   rm "$SCRATCH/disk-b/filled"
   goes_on disk_full
 }

@@ -85,9 +85,10 @@ fn make_spare(shared: &Shared, state: &mut MutexGuard<'_, State>) {
         Err(error) => {
             state.spare_refused = true;
             match is_full(&error) {
-                true => {
-                    tracing::warn!("there is no room for the log's next file: only what frees space goes on")
-                }
+                true => tracing::warn!(
+                    "the disk of the log is full: other members take what is written, this one what frees space alone; make room (beside --cache-size the log takes half as much \
+                     and 1 GiB)"
+                ),
                 false => tracing::error!("the log's next file cannot be made: {error}"),
             }
         }
