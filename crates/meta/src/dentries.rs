@@ -69,11 +69,18 @@ pub(crate) struct ChangedName {
     pub(crate) parent: Ino,
     pub(crate) bytes: SmallVec<[u8; IN_PLACE]>,
     pub(crate) now: Option<DentryRow>,
+    /// Whether it is remembered.
+    kept: bool,
 }
 
 impl ChangedName {
     pub(crate) fn new(parent: Ino, name: &[u8], now: Option<DentryRow>) -> ChangedName {
-        ChangedName { parent, bytes: SmallVec::from_slice(name), now }
+        ChangedName { parent, bytes: SmallVec::from_slice(name), now, kept: true }
+    }
+
+    /// The name of something that has another one now. It makes room for that: remembered as well, each move would push out a name that is there, and hardly anybody asks for it again.
+    pub(crate) fn moved(parent: Ino, name: &[u8]) -> ChangedName {
+        ChangedName { parent, bytes: SmallVec::from_slice(name), now: None, kept: false }
     }
 }
 
@@ -100,8 +107,12 @@ impl Dentries {
 
     /// Takes in what an operation changed. In turn only.
     pub(crate) fn change(&self, at: SubvolumeId, changed: ChangedName) {
-        let ChangedName { parent, bytes, now } = changed;
-        self.0.insert(Name { at, parent, bytes }, now);
+        let ChangedName { parent, bytes, now, kept } = changed;
+        if kept {
+            self.0.insert(Name { at, parent, bytes }, now);
+        } else {
+            self.0.remove(&NameOf(at, parent, &bytes));
+        }
     }
 
     /// Forgets everything.

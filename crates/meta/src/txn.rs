@@ -285,6 +285,19 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
+    /// Has a name stand for what another one stood for.
+    pub(crate) fn move_dentry(
+        &mut self,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        now: DentryRow,
+    ) -> Result<(), MetaError> {
+        self.delete(&Item::Dentry(from.0, from.1.to_vec()))?;
+        self.names.push(ChangedName::moved(from.0, from.1));
+        self.put_dentry(to.0, to.1, now);
+        Ok(())
+    }
+
     /// Puts a row in the head's version. Names have [`Txn::put_dentry`].
     pub(crate) fn put(&mut self, item: &Item, value: Vec<u8>) {
         self.changes.rows.push((item.key(self.subvolume, self.generation), Some(value)));

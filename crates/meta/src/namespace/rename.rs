@@ -75,8 +75,7 @@ impl Namespace {
                 (false, false) => {}
             }
         }
-        txn.delete_dentry(from.0, from.1)?;
-        txn.put_dentry(to.0, to.1, moved);
+        txn.move_dentry(from, to, moved)?;
         let directory = txn.directory_mut(from.0)?;
         directory.entries = directory.entries.saturating_sub(1);
         directory.directories = directory.directories.saturating_sub(u32::from(is_directory));

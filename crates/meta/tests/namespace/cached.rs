@@ -60,6 +60,17 @@ fn a_name_is_read_once_whether_it_is_there_or_not() {
 }
 
 #[test]
+fn a_name_that_was_moved_takes_no_room() {
+    let world = stored(1);
+    let file = world.find(b"00000");
+    world.ns.rename(V, (ROOT, b"00000"), (ROOT, b"new"), RenameMode::Replace, &|_| false).unwrap();
+    world.store();
+    assert_eq!(world.reads(|| assert_eq!(world.find(b"new"), file)), 0);
+    assert!(world.reads(|| assert_eq!(world.find(b"00000"), None)) > 0, "it is in memory as well");
+    assert_eq!(world.reads(|| assert_eq!(world.find(b"00000"), None)), 0);
+}
+
+#[test]
 fn nobody_asks_the_engine_for_names_that_a_directory_made_here_never_had() {
     let world = stored(1);
     let directory = world.ns.make(V, ROOT, b"directory", &new_inode(FileKind::Directory, 0o755)).unwrap().ino;
