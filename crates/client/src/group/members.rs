@@ -92,7 +92,7 @@ impl Behind {
     }
 }
 
-/// What came in time. Once one has answered, nobody waits for who is late.
+/// What came in time. Once one has answered, who is late has failed; each is judged by itself.
 fn gather(reached: &[Reached], answers: &Receiver<(usize, Answer)>) -> Vec<Option<Answer>> {
     let received = |at: usize| reached[at].as_ref().map_or(0, |(_, link)| link.writes.received_bytes());
     let carries = |at: usize| reached[at].as_ref().map_or(Duration::ZERO, |(_, link)| link.writes.carries());
@@ -115,13 +115,17 @@ fn gather(reached: &[Reached], answers: &Receiver<(usize, Answer)>) -> Vec<Optio
             Err(_) => break,
         }
         let now = Instant::now();
-        let mut missing = behind.iter_mut().flatten().enumerate().filter(|(at, _)| gathered[*at].is_none());
-        let late = |(at, behind): (usize, &mut Behind)| behind.is_late(received(at), carries(at), now);
-        if missing.any(late) {
-            break;
+        for (at, behind) in behind.iter_mut().flatten().enumerate() {
+            if gathered[at].is_none() && behind.is_late(received(at), carries(at), now) {
+                gathered[at] = Some(late());
+            }
         }
     }
     gathered
+}
+
+fn late() -> Answer {
+    Err("it does not answer in time".to_owned())
 }
 
 impl Members for VolumeGroup {
@@ -159,7 +163,6 @@ impl Members for VolumeGroup {
             }
             Ok(appended)
         });
-        let late = || Err("it does not answer in time".to_owned());
         let gathered = gather(&reached, &answers).into_iter().map(|answer| answer.unwrap_or_else(late));
         let results: Vec<_> = set
             .iter()
