@@ -101,7 +101,7 @@ impl VolumeOwner {
         chosen.zip(runs.chunks(each)).map(|(chosen, runs)| runs[chosen]).collect()
     }
 
-    /// Takes in what a writer says of its segments.
+    /// Takes in what a writer says of its segments. One that is open yet is not settled: it stays whatever names it, until its writer's session ends.
     ///
     /// # Errors
     /// [`MetaError`]; nothing was changed.
@@ -117,14 +117,6 @@ impl VolumeOwner {
                     sealed.push(one);
                 }
             }
-            let open = |segment: &SegmentId| {
-                let row = core.sets.row(*segment).filter(|row| row.writer == session);
-                let ends = ends.iter().any(|(other, _)| other == segment);
-                row.is_some_and(|row| row.state == SetState::Open) && !ends
-            };
-            if settle.settled.iter().any(open) {
-                return Ok(Answer::Failed(Failure::Invalid));
-            }
         }
         if !ends.is_empty() {
             self.ns.seal_segments(&ends)?;
@@ -135,7 +127,8 @@ impl VolumeOwner {
         }
         for segment in &settle.settled {
             core.change_set(*segment, |row| {
-                (row.writer == session && !row.settled).then(|| SetRow { settled: true, ..row.clone() })
+                let settles = row.writer == session && row.state != SetState::Open && !row.settled;
+                settles.then(|| SetRow { settled: true, ..row.clone() })
             });
         }
         Ok(Answer::Done)

@@ -1,7 +1,7 @@
 //! Writing over the logs of a group's members. The owner asserts that every member of a set has what a commit names, and that nothing is named once it was settled.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -261,6 +261,30 @@ fn a_member_that_fails_costs_nothing() {
 }
 
 #[test]
+fn segments_of_members_that_fail_while_they_are_opened_are_opened_anew() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(3);
+    let client = over(&world, &fleet);
+    let (small, large) = (world.make(), world.make());
+    let first = write(&client, small, 1, 5000);
+    world.owner.holds_opened.store(true, Ordering::SeqCst);
+    let second = std::thread::scope(|scope| {
+        let settles = scope.spawn(|| client.settle(small));
+        until("segments on their way", || world.owner.held() == 1);
+        let member = world.owner.lanes.lock().values().next().unwrap().set[0];
+        fleet.set_fault(member.0[0], Some(Fault::Refuses));
+        let second = write(&client, large, 2, 12 << 20);
+        client.settle(large);
+        world.owner.release();
+        settles.join().unwrap();
+        second
+    });
+    assert!(world.objects().is_empty(), "two members are left");
+    let other = over(&world, &fleet);
+    assert!(other.read_all(small) == first && other.read_all(large) == second);
+}
+
+#[test]
 fn who_waits_for_members_hears_that_others_learnt_where_the_store_has_it() {
     let world = World::new();
     let fleet = Fleet::of(2);
@@ -397,6 +421,8 @@ fn what_was_open_for_long_is_sealed_without_being_asked() {
     let world = World::new();
     let fleet = Fleet::of(2);
     let client = over(&world, &fleet);
+    // What the owner does not take is told again.
+    world.owner.refuses_settle.store(true, Ordering::SeqCst);
     let ino = world.make();
     let data = write(&client, ino, 1, 5000);
     client.settle(ino);

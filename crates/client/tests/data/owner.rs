@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -84,6 +84,10 @@ pub struct Owner {
     pub disks: Mutex<HashMap<PolicyId, Disks>>,
     /// Commits that are on their way, and whether they arrive.
     held: Mutex<(usize, bool)>,
+    /// The next answer to a request for segments is on its way until [`Owner::release`].
+    pub holds_opened: AtomicBool,
+    /// The next word of segments that have ended is refused.
+    pub refuses_settle: AtomicBool,
     arrives: Condvar,
     /// The members, to be asked what they have.
     pub fleet: Mutex<Option<Arc<dyn HasCopies>>>,
@@ -129,12 +133,14 @@ impl Owner {
             bounds: Mutex::default(),
             disks: Mutex::default(),
             held: Mutex::default(),
+            holds_opened: AtomicBool::new(false),
+            refuses_settle: AtomicBool::new(false),
             arrives: Condvar::new(),
             fleet: Mutex::default(),
         }
     }
 
-    /// How many commits are held.
+    /// How many requests are held.
     pub fn held(&self) -> usize {
         self.held.lock().0
     }
@@ -418,7 +424,13 @@ impl Asks for Owner {
         if mishap == Some(Mishap::Held) {
             self.hold();
         }
+        if what == "settle" && self.refuses_settle.swap(false, Ordering::SeqCst) {
+            return Ok(Response { answer: Answer::Failed(Failure::Invalid), grants: Vec::new() });
+        }
         let answer = self.carry_out(&operation);
+        if what == "open" && self.holds_opened.swap(false, Ordering::SeqCst) {
+            self.hold();
+        }
         if mishap == Some(Mishap::Unanswered) {
             return unheard;
         }

@@ -305,12 +305,21 @@ impl<'a> Hand<'a> {
             return Ok(Some(open));
         }
         let LanePacking { shared, session, bound, place, ref work, .. } = *self.batch;
-        let Some(group) = shared.lanes.group(&shared.options.members, session, bound) else {
-            return Ok(None);
-        };
-        let group = self.group.insert(group);
-        let count = if place.stream { (work.left() + 1).min(OPENED) as u32 } else { 1 };
-        shared.lanes.next(shared.asks.as_ref(), (session, group), place, count)
+        let mut given_none = None;
+        loop {
+            let group = shared.lanes.group(&shared.options.members, session, bound);
+            // While the owner answered, a member of all that it gave may have failed another hand: there are others. Of the same ones it gives none.
+            let Some(group) = group.filter(|group| given_none.as_ref() != Some(group)) else {
+                return Ok(None);
+            };
+            let group = self.group.insert(group);
+            let count = if place.stream { (work.left() + 1).min(OPENED) as u32 } else { 1 };
+            let next = shared.lanes.next(shared.asks.as_ref(), (session, group), place, count)?;
+            if next.is_some() {
+                return Ok(next);
+            }
+            given_none = Some(group.clone());
+        }
     }
 
     /// Appends all that waits as one, and waits for the set. Returns where each run is; `None` where a member failed.

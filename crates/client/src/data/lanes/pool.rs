@@ -301,8 +301,9 @@ impl Lanes {
         seal(members, &ends);
         if settle != Settle::default() {
             let told = asks.ask_in(session, Operation::Settle(settle.clone()), None);
-            if let Err(error) = told {
-                tracing::debug!(%error, "the owner is told of segments later");
+            let told = told.map(|told| told.answer);
+            if !matches!(told, Ok(Answer::Done)) {
+                tracing::debug!(?told, "the owner is told of segments later");
                 if let Some(pool) = self.pool.lock().of(session) {
                     pool.closed.extend(settle.sealed);
                     pool.settled.extend(settle.settled);
