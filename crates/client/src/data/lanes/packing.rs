@@ -115,9 +115,6 @@ impl<'a> LanePacking<'a> {
     ) -> Result<Option<(Vec<FileCommit>, Used)>, ClientError> {
         let Some(members) = &shared.options.members else { return Ok(None) };
         let Some(first) = taken.iter().find(|taken| taken.inline.is_none()) else { return Ok(None) };
-        if shared.lanes.group(&shared.options.members, session, bound).is_none() {
-            return Ok(None);
-        }
         let bytes: u64 = taken.iter().map(|taken| taken.layer.cost()).sum();
         let parent = first.file.parent;
         let directory = if bound.within == Within::Any { parent } else { confined_in(parent) };
