@@ -58,8 +58,6 @@ pub use within::Within;
 /// The members over which a volume is written, if it is.
 type SharedMembers = Option<Arc<dyn Members>>;
 
-/// How often it is looked after segments over the logs of members while nothing else is to be done.
-const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of decoded frames and tables that are kept.
 const FRAMES: u64 = 128 << 20;
 
@@ -149,16 +147,19 @@ impl Contents {
         });
         let contents = Contents { shared, threads: Mutex::default() };
         for number in 0..threads.max(1) {
-            contents.start_thread(number)?;
+            contents.start_thread(format!("forebay-put-{number}"), Shared::store_until_stopped)?;
+        }
+        if contents.shared.options.members.is_some() {
+            contents.start_thread("forebay-lanes".to_owned(), Shared::sweep_until_stopped)?;
         }
         Ok(Arc::new(contents))
     }
 
-    fn start_thread(&self, number: usize) -> Result<(), ClientError> {
+    fn start_thread(&self, name: String, work: fn(&Shared)) -> Result<(), ClientError> {
         let shared = Arc::clone(&self.shared);
-        let started = std::thread::Builder::new().name(format!("forebay-put-{number}")).spawn(move || {
+        let started = std::thread::Builder::new().name(name).spawn(move || {
             forebay_env::threads::unbind();
-            shared.store_until_stopped();
+            work(&shared);
         });
         let thread =
             started.map_err(|error| ClientError::Store(format!("cannot start a thread: {error}")))?;
@@ -171,6 +172,7 @@ impl Contents {
         self.shared.line.lock().stop = true;
         self.shared.work.notify_all();
         self.shared.changed.notify_all();
+        self.shared.lanes.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
@@ -223,8 +225,6 @@ impl Shared {
     /// Stores one batch after the other.
     fn store_until_stopped(&self) {
         let due = self.options.due();
-        // Whether there may be segments over the logs of members to look after, and when that was done last.
-        let (mut sweeps, mut swept) = (false, Instant::now());
         let mut line = self.line.lock();
         while !line.stop {
             let now = Instant::now();
@@ -233,20 +233,12 @@ impl Shared {
                 (line.flying, line.aside) = (line.flying + 1, line.aside + aside);
                 drop(line);
                 self.send(&places);
-                sweeps = self.options.members.is_some();
                 line = self.line.lock();
                 (line.flying, line.aside) = (line.flying - 1, line.aside - aside);
                 drop(line);
                 self.changed.notify_all();
                 // There may be more than this thread took.
                 self.work.notify_one();
-                line = self.line.lock();
-                continue;
-            }
-            if sweeps && now.duration_since(swept) >= SWEEP_EVERY {
-                drop(line);
-                sweeps = self.lanes.sweep(&self.options.members, self.asks.as_ref(), false);
-                swept = Instant::now();
                 line = self.line.lock();
                 continue;
             }
@@ -257,12 +249,18 @@ impl Shared {
                 line = self.line.lock();
                 continue;
             }
-            let idle =
-                [line.idle_for(now, due), line.allowance.idle_for(kept, now), sweeps.then_some(SWEEP_EVERY)];
+            let idle = [line.idle_for(now, due), line.allowance.idle_for(kept, now)];
             match idle.into_iter().flatten().min() {
                 Some(time) => drop(self.work.wait_for(&mut line, time)),
                 None => self.work.wait(&mut line),
             }
+        }
+    }
+
+    /// Looks after segments over the logs of members: those that rest get old while every thread that stores is at work, or none is.
+    fn sweep_until_stopped(&self) {
+        while self.lanes.await_sweep() {
+            self.lanes.sweep(&self.options.members, self.asks.as_ref(), false);
         }
     }
 

@@ -433,6 +433,53 @@ fn what_was_open_for_long_is_sealed_without_being_asked() {
 }
 
 #[test]
+fn what_rests_is_sealed_while_all_that_store_are_at_work() {
+    let world = World::with(Compression::None);
+    let fleet = Fleet::of(2);
+    let client = world.client_with(ContentsOptions { batches: 1, ..options(&world, &fleet) });
+    let (small, large) = (world.make(), world.make());
+    write(&client, small, 1, 5000);
+    client.settle(small);
+    let rests: Vec<_> = world.owner.lanes.lock().keys().copied().collect();
+    fleet.hold(3);
+    write(&client, large, 2, 12 << 20);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| client.settle(large));
+        let is_settled = || rests.iter().all(|segment| world.owner.lanes.lock()[segment].settled);
+        let settled = (0..150).any(|_| {
+            thread::sleep(Duration::from_millis(100));
+            is_settled()
+        });
+        let held = !waits.is_finished();
+        fleet.let_go_on();
+        assert!(settled && held);
+    });
+}
+
+#[test]
+fn a_large_group_that_takes_nothing_is_given_up_for_the_store() {
+    let world = World::new();
+    let fleet = Fleet::of(8);
+    let client = over(&world, &fleet);
+    // Until the last ones have failed the first ones may be chosen again.
+    fleet.set_takes(Duration::from_secs(4));
+    (1..=8).for_each(|member| fleet.set_fault(member, Some(Fault::Refuses)));
+    let ino = world.make();
+    let data = write(&client, ino, 1, 5000);
+    thread::scope(|scope| {
+        let settles = scope.spawn(|| client.settle(ino));
+        let put = (0..300).any(|_| {
+            thread::sleep(Duration::from_millis(100));
+            settles.is_finished()
+        });
+        (1..=8).for_each(|member| fleet.set_fault(member, None));
+        settles.join().unwrap();
+        assert!(put);
+    });
+    assert!(world.read_elsewhere(ino) == data, "the store has it");
+}
+
+#[test]
 fn random_writes_with_members_that_come_and_go_are_read_back() {
     let world = World::new();
     let fleet = Fleet::of(4);

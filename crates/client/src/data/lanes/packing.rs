@@ -17,7 +17,7 @@ use forebay_types::PolicyId;
 
 use super::{
     Members, WriteGroup,
-    pool::{APPEND_MAX, FULL, Filling, Lying, Used},
+    pool::{APPEND_MAX, AVOIDED_FOR, FULL, Filling, Lying, Used},
 };
 use crate::{
     ClientError,
@@ -97,6 +97,8 @@ struct Hand<'a> {
     used: Used,
     /// How long the last append took; for ever where a member asks to be given time.
     took: Duration,
+    /// Since when one set after the other has failed it.
+    failing: Option<Instant>,
 }
 
 /// What became of what one thread was to append: whether there was a set, and what it has appended.
@@ -213,6 +215,7 @@ impl<'a> Hand<'a> {
             placed: Vec::new(),
             used: Used::default(),
             took: Duration::ZERO,
+            failing: None,
         }
     }
 
@@ -277,20 +280,25 @@ impl<'a> Hand<'a> {
                 return Ok(false);
             }
             let Some(mut filling) = self.segment()? else { return Ok(false) };
-            match self.append_to(&mut filling) {
-                Some(places) => {
-                    let segment = filling.replication.segment();
-                    self.gathered = 0;
-                    for (run, place) in self.waiting.drain(..).zip(places) {
-                        self.placed.push((run.file, run.offset, extent(&run.entry, segment, place)));
-                    }
-                    if filling.is_full() {
-                        self.used.ended.push(shared.lanes.end(members, session, filling));
-                    } else {
-                        self.used.open.push(filling);
-                    }
+            let began = Instant::now();
+            let Some(places) = self.append_to(&mut filling) else {
+                self.used.ended.push(shared.lanes.end(members, session, filling));
+                // In a large group those that failed first may be chosen again by now, and so without an end.
+                if self.failing.get_or_insert(began).elapsed() >= AVOIDED_FOR {
+                    return Ok(false);
                 }
-                None => self.used.ended.push(shared.lanes.end(members, session, filling)),
+                continue;
+            };
+            self.failing = None;
+            self.gathered = 0;
+            let segment = filling.replication.segment();
+            for (run, place) in self.waiting.drain(..).zip(places) {
+                self.placed.push((run.file, run.offset, extent(&run.entry, segment, place)));
+            }
+            if filling.is_full() {
+                self.used.ended.push(shared.lanes.end(members, session, filling));
+            } else {
+                self.used.open.push(filling);
             }
         }
         Ok(true)

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use forebay_group::{Closed, MemberId, Replication};
 use forebay_protocol::{Answer, OpenSegments, OpenedSegment, Operation, Placing, SealedSegment, Settle};
 use forebay_types::{Ino, PolicyId, SegmentId, SyncClass, limits::LANE_SEGMENT_MAX};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 
 use super::{Bound, Members, WriteGroup};
@@ -17,7 +18,9 @@ use crate::{Asks, ClientError, data::SharedMembers};
 /// How long a segment stays open.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 /// How long a member is avoided that failed.
-const AVOIDED_FOR: Duration = Duration::from_secs(10);
+pub(super) const AVOIDED_FOR: Duration = Duration::from_secs(10);
+/// How often segments are looked after while there are any.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of one append at most, heads and tables of frames included.
 pub(super) const APPEND_MAX: u64 = (1 << 20) + (64 << 10);
 /// From here on a segment takes no more.
@@ -86,6 +89,11 @@ impl Used {
 #[derive(Debug, Default)]
 pub(in crate::data) struct Lanes {
     pool: Mutex<Pool>,
+    /// There may be something to look after.
+    filled: Condvar,
+    /// Nobody is to look after them any more; set under the pool's lock.
+    stop: AtomicBool,
+    stopped: Condvar,
     /// Held while the owner is told of segments: an order of its own.
     telling: Mutex<()>,
 }
@@ -226,14 +234,23 @@ impl Lanes {
             }
             other => return Err(ClientError::Unexpected(format!("{other:?} to a request for segments"))),
         };
-        let mut pool = self.pool.lock();
-        let pool = pool.of(session).ok_or(ClientError::SessionEnded)?;
-        pool.stock.extend(opened.into_iter().map(|opened| (place, opened, Instant::now())));
-        // There may be others that were opened for fewer copies.
-        let asked = |set: &[MemberId]| set.iter().all(|member| known.contains(member));
-        let takes = |set: &[MemberId]| set.len() == usize::from(copies) && asked(set) && !pool.avoids(set);
-        let at = pool.stock.iter().position(|(of, opened, _)| *of == place && takes(&opened.set));
-        Ok(at.and_then(|at| pool.stock.remove(at)).map(|(_, opened, _)| filling(place, opened)))
+        let chosen = self.fill(session, |pool| {
+            pool.stock.extend(opened.into_iter().map(|opened| (place, opened, Instant::now())));
+            // There may be others that were opened for fewer copies.
+            let asked = |set: &[MemberId]| set.iter().all(|member| known.contains(member));
+            let takes =
+                |set: &[MemberId]| set.len() == usize::from(copies) && asked(set) && !pool.avoids(set);
+            let at = pool.stock.iter().position(|(of, opened, _)| *of == place && takes(&opened.set));
+            at.and_then(|at| pool.stock.remove(at)).map(|(_, opened, _)| filling(place, opened))
+        });
+        chosen.ok_or(ClientError::SessionEnded)
+    }
+
+    /// Puts something into the pool, if this is no former session, and wakes who looks after it.
+    fn fill<R>(&self, session: u64, work: impl FnOnce(&mut Pool) -> R) -> Option<R> {
+        let done = self.pool.lock().of(session).map(work);
+        self.filled.notify_one();
+        done
     }
 
     /// One that rests or was opened before, of members that may still be chosen.
@@ -256,7 +273,7 @@ impl Lanes {
     /// until it is settled.
     pub(super) fn end(&self, members: &dyn Members, session: u64, filling: Filling) -> SegmentId {
         let segment = filling.replication.segment();
-        let end = self.pool.lock().of(session).map(|pool| {
+        let end = self.fill(session, |pool| {
             if filling.is_filled_fast() {
                 pool.filled.insert(filling.place, Instant::now());
             }
@@ -270,32 +287,47 @@ impl Lanes {
 
     /// The batch's commit was answered, or never sent: what it has appended to may be filled by others.
     pub(in crate::data) fn done(&self, session: u64, used: Used) {
-        if let Some(pool) = self.pool.lock().of(session) {
+        self.fill(session, |pool| {
             pool.settled.extend(used.ended);
             pool.resting.extend(used.open);
-        }
+        });
     }
 
     /// Nobody can tell whether the batch's commit is carried out: what it names stays until the session ends.
     pub(in crate::data) fn unknown(&self, members: &SharedMembers, session: u64, used: Used) {
-        let ends: Vec<_> = {
-            let mut pool = self.pool.lock();
-            let Some(pool) = pool.of(session) else { return };
-            used.open.into_iter().map(|filling| pool.close(filling)).collect()
-        };
-        seal(members, &ends);
+        let ends: Option<Vec<_>> =
+            self.fill(session, |pool| used.open.into_iter().map(|filling| pool.close(filling)).collect());
+        seal(members, &ends.unwrap_or_default());
     }
 
-    /// Ends segments that were open for long, or `all`, and tells the owner of what has ended. Returns whether there is more to look after.
-    pub(in crate::data) fn sweep(&self, members: &SharedMembers, asks: &dyn Asks, all: bool) -> bool {
+    /// Waits until segments are to be looked after: a while after there are any. Returns `false` after [`Lanes::stop`].
+    pub(in crate::data) fn await_sweep(&self) -> bool {
+        let goes_on = || !self.stop.load(Relaxed);
+        let mut pool = self.pool.lock();
+        self.filled.wait_while(&mut pool, |pool| goes_on() && pool.is_idle());
+        self.stopped.wait_while_for(&mut pool, |_| goes_on(), SWEEP_EVERY);
+        goes_on()
+    }
+
+    /// Nobody is to wait in [`Lanes::await_sweep`] any more.
+    pub(in crate::data) fn stop(&self) {
+        let pool = self.pool.lock();
+        self.stop.store(true, Relaxed);
+        drop(pool);
+        self.filled.notify_all();
+        self.stopped.notify_all();
+    }
+
+    /// Ends segments that were open for long, or `all`, and tells the owner of what has ended.
+    pub(in crate::data) fn sweep(&self, members: &SharedMembers, asks: &dyn Asks, all: bool) {
         if members.is_none() {
-            return false;
+            return;
         }
-        let Some(_one) = self.telling.try_lock() else { return true };
+        let _one = self.telling.lock();
         let session = asks.session();
         let (ends, settle) = {
             let mut pool = self.pool.lock();
-            let Some(pool) = pool.of(session) else { return true };
+            let Some(pool) = pool.of(session) else { return };
             (pool.end_old(all), pool.take_told())
         };
         seal(members, &ends);
@@ -310,7 +342,6 @@ impl Lanes {
                 }
             }
         }
-        !self.pool.lock().is_idle()
     }
 }
 
