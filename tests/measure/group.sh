@@ -89,15 +89,22 @@ make_cached() {
 
 from_store() { local name sum=0; for name in "${NODES[@]}"; do sum=$((sum + $(status_of "$SCRATCH/$name" read_bytes | tr "'" '"' | python3 -c 'import json, sys; print(json.load(sys.stdin)["store"])'))); done; echo "$sum"; }
 
-# tcp_alone MIB: what three clients send to a proxy each, without any protocol; sets RATE.
+# tcp_alone MIB [PUT_MIB]: what three clients send to a proxy each, without any protocol; sets RATE. With PUT_MIB each proxy sends that to the store's machine meanwhile.
 tcp_alone() {
-  local name pid at pids=() said=()
-  for name in "${MEMBERS[@]}"; do run_on "$name" python3 "$TESTS/measure/group.py" take 7500 & done
+  local name number pid at pids=() said=()
+  for number in 1 2 3; do
+    run_on "proxy$number" python3 "$TESTS/measure/group.py" take 7500 &
+    [ -z "${2:-}" ] || run_on s3 python3 "$TESTS/measure/group.py" take "750$number" &
+  done
   sleep 1
   at=$(work now 2)
-  for name in "${MEMBERS[@]}"; do
-    on "node${name#proxy}" python3 "$TESTS/measure/group.py" send "$(address_of "$name")" 7500 "$1" "$at" >"$SCRATCH/tcp-$name" &
+  for number in 1 2 3; do
+    name=proxy$number
+    on "node$number" python3 "$TESTS/measure/group.py" send "$(address_of "$name")" 7500 "$1" "$at" >"$SCRATCH/tcp-$name" &
     pids+=($!) said+=("$SCRATCH/tcp-$name")
+    [ -n "${2:-}" ] || continue
+    on "$name" python3 "$TESTS/measure/group.py" send "$(address_of s3)" "750$number" "$2" "$at" >/dev/null &
+    pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid" || fail "TCP alone"; done
   RATE=$(rate "${said[@]}")
@@ -130,6 +137,8 @@ wide() {
   echo "links of clients $((CLIENT_MBIT * 4)) Mbit/s, of proxies $((CLIENT_MBIT * 2)); MiB/s of all clients together"
   tcp_alone "$EACH_MIB"
   echo "TCP alone to three proxies: $RATE"
+  tcp_alone "$EACH_MIB" "$EACH_MIB"
+  echo "the same while each proxy sends as much to the store's machine: $RATE"
   for round in $(seq "$ROUNDS"); do
     write_by 4
     echo "write by 4: acknowledged $ACKNOWLEDGED drained $DRAINED"

@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -42,7 +42,7 @@ const HANDS: usize = 4;
 const SLOW: Duration = Duration::from_millis(30);
 /// But not from this on: what is on its way is enough, and what others send waits behind it.
 const ENOUGH: Duration = Duration::from_millis(500);
-/// One that takes so long has a thread end that was added.
+/// One that takes so long has a thread end that was added; another one may be added later.
 const TOO_SLOW: Duration = Duration::from_secs(1);
 
 /// To what a batch is bound.
@@ -150,9 +150,11 @@ impl<'a> LanePacking<'a> {
     /// Appends all of it: by this thread, and by further ones where appends take long and there are parts left.
     fn by_hands(&self) -> Vec<Appended> {
         thread::scope(|scope| {
-            let mut others = Vec::new();
+            let mut others: Vec<ScopedJoinHandle<'_, Appended>> = Vec::new();
             let mut help = |took: Duration| {
-                if (SLOW..ENOUGH).contains(&took) && others.len() + 1 < HANDS && self.work.left() > 0 {
+                // Those that have ended may be wanted again.
+                let at_work = 1 + others.iter().filter(|hand| !hand.is_finished()).count();
+                if (SLOW..ENOUGH).contains(&took) && at_work < HANDS && self.work.left() > 0 {
                     let hand = || Hand::of(self).go(&mut |took| took < TOO_SLOW);
                     // Without another thread it takes longer.
                     others.extend(thread::Builder::new().name("append".to_owned()).spawn_scoped(scope, hand));
