@@ -25,6 +25,12 @@ impl Budget {
         dirty.saturating_add(bytes) <= self.limit.saturating_add(BEYOND)
     }
 
+    /// Whether so little is dirty that what is to be put may wait a while.
+    #[must_use]
+    pub fn is_far(&self, dirty: u64) -> bool {
+        dirty < self.limit / 4
+    }
+
     /// How long a writer is to wait: nothing up to half of the budget, then more and more.
     #[must_use]
     pub fn pace(&self, dirty: u64) -> Duration {
@@ -45,6 +51,7 @@ mod tests {
         assert_eq!(budget.pace(500), Duration::ZERO);
         assert_eq!(budget.pace(750), Duration::from_millis(50));
         assert_eq!((budget.pace(1_000), budget.pace(u64::MAX)), (PACE_MAX, PACE_MAX));
+        assert!(budget.is_far(249) && !budget.is_far(250));
         assert!(budget.opens(999) && !budget.opens(1_000));
         assert!(budget.takes(1_000, BEYOND) && !budget.takes(1_001, BEYOND));
         assert_eq!(Budget { limit: 0 }.pace(0), Duration::ZERO);

@@ -147,6 +147,10 @@ impl Surroundings for Around {
         }
     }
 
+    fn writers_stream(&self) -> bool {
+        self.written_here.is_stream()
+    }
+
     fn copy_to(&self, member: MemberId, volume: VolumeId, seal: &Seal, bytes: Bytes) -> Result<(), String> {
         let view = self.place.view().ok_or("this member has no view")?;
         let to = view.members.get(&member).ok_or("it is not in the view")?;

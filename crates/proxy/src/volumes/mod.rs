@@ -87,6 +87,9 @@ pub trait Surroundings: Send + Sync {
     /// A copy that is clean: it is cached, where its piece belongs here, or a client of this machine wrote it.
     fn keep(&self, volume: &VolumeInfo, segment: SegmentId, place: &SegmentPlace, bytes: &Bytes);
 
+    /// Whether clients of this machine stream into the log: the other copies go by the machine's cable, as puts do.
+    fn writers_stream(&self) -> bool;
+
     /// Gives another member a sealed segment, and waits until it has all of it on stable storage.
     ///
     /// # Errors
@@ -103,6 +106,8 @@ pub struct Pace {
     pub look_every: Duration,
     /// How long what is to be put waits for company at most: 2 s.
     pub put_after: Duration,
+    /// How long puts yield to streams of this machine at most, until all has been put: 30 s.
+    pub yields_for: Duration,
     /// Bytes of one directory that wait for no more: 16 MiB.
     pub put_bytes: u64,
     /// Bytes of segments in one object at most: 64 MiB.
@@ -121,6 +126,7 @@ impl Default for Pace {
             offer_every: Duration::from_secs(10),
             look_every: Duration::from_millis(500),
             put_after: Duration::from_secs(2),
+            yields_for: Duration::from_secs(30),
             put_bytes: 16 << 20,
             object_bytes: 64 << 20,
             again_after: Duration::from_secs(1),

@@ -56,6 +56,8 @@ pub(super) struct Desk {
     pub(super) copies: BTreeMap<SegmentId, Copying>,
     /// What is clean: it is cached, and given up then.
     pub(super) clean: BTreeMap<SegmentId, SegmentPlace>,
+    /// Since when puts yield to streams of this machine, now or a while ago.
+    pub(super) yields: Option<Instant>,
     /// Nothing is put before.
     pub(super) rest_until: Option<Instant>,
     /// Puts that failed in a row.

@@ -74,6 +74,15 @@ impl Desk {
         (!taken.is_empty()).then_some(taken)
     }
 
+    /// Whether what is due waits for streams of this machine. It does so for a while, and again only once all of it was put, or has become another member's turn.
+    fn yields_to(&mut self, stream: bool, now: Instant, pace: &Pace) -> bool {
+        if self.due.is_empty() {
+            self.yields = None;
+            return false;
+        }
+        stream && now.duration_since(*self.yields.get_or_insert(now)) < pace.yields_for
+    }
+
     /// These are not being put any more: what becomes of them is asked.
     fn done(&mut self, taken: &[Due]) {
         for due in taken {
@@ -90,12 +99,15 @@ impl Session {
         let pace = &self.shared.pace;
         loop {
             let draining = self.shared.around.acting().is_some_and(|acting| acting.draining);
+            let stream = !draining && self.may_yield() && self.shared.around.writers_stream();
             let taken = {
                 let mut desk = self.desk.lock();
                 if desk.stopped {
                     return;
                 }
-                let taken = desk.take(Instant::now(), pace, draining);
+                let now = Instant::now();
+                let yields = desk.yields_to(stream, now, pace);
+                let taken = if yields { None } else { desk.take(now, pace, draining) };
                 if taken.is_none() {
                     self.changed.wait_for(&mut desk, pace.look_every);
                 }
@@ -121,6 +133,11 @@ impl Session {
             self.ears.heard.lock().news = true;
             self.ears.bell.notify_all();
         }
+    }
+
+    /// Whether there is so much room that puts may wait.
+    fn may_yield(&self) -> bool {
+        self.shared.log.budget().is_far(self.shared.log.status().dirty)
     }
 
     fn pause(&self, failed: u32) -> Duration {
@@ -268,6 +285,22 @@ mod tests {
         );
         let draining = super::tests::desk(&[(2, 5, MIB)]).take(now, &pace, true);
         assert_eq!(numbers(draining), [5], "at once");
+    }
+
+    #[test]
+    fn puts_yield_to_streams_for_a_while_and_not_again_before_all_is_put() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        let secs = Duration::from_secs;
+        let mut desk = desk(&[(1, 5, MIB), (1, 6, MIB)]);
+        assert!(!desk.yields_to(false, now, &pace));
+        assert!(desk.yields_to(true, now, &pace) && desk.yields_to(true, now + secs(29), &pace));
+        assert!(!desk.yields_to(true, now + pace.yields_for, &pace));
+        desk.due.pop_first();
+        assert!(!desk.yields_to(true, now + secs(31), &pace), "one is left");
+        let last = desk.due.pop_first().unwrap();
+        assert!(!desk.yields_to(true, now + secs(32), &pace), "there is nothing");
+        desk.due.insert(last.0, last.1);
+        assert!(desk.yields_to(true, now + secs(33), &pace));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! In memory alone: of what was written before the process began it is not known, and it is cached where it belongs.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
 use forebay_types::{SegmentId, VolumeId};
 use parking_lot::Mutex;
@@ -10,6 +13,10 @@ use rustc_hash::FxHashSet;
 
 /// So many of the last segments are remembered at least, and twice as many at most.
 const SEGMENTS: usize = 1 << 15;
+
+/// So many bytes within a second are a stream, and how long it goes on after them.
+const STREAM: u64 = 1 << 20;
+const STREAM_WITHIN: Duration = Duration::from_secs(1);
 
 type Segments = FxHashSet<(VolumeId, SegmentId)>;
 
@@ -19,12 +26,40 @@ pub struct WrittenHere {
     /// The last ones, and those before.
     segments: Mutex<(Segments, Segments)>,
     bytes: AtomicU64,
+    rate: Mutex<Rate>,
+}
+
+/// How fast they write.
+#[derive(Debug, Default)]
+struct Rate {
+    /// Since when bytes are counted, and how many there were.
+    since: Option<Instant>,
+    bytes: u64,
+    /// When there last were enough for a stream.
+    streamed: Option<Instant>,
+}
+
+impl Rate {
+    fn note(&mut self, bytes: u64, now: Instant) {
+        if now.duration_since(*self.since.get_or_insert(now)) >= STREAM_WITHIN {
+            (self.since, self.bytes) = (Some(now), 0);
+        }
+        self.bytes += bytes;
+        if self.bytes >= STREAM {
+            (self.since, self.bytes, self.streamed) = (Some(now), 0, Some(now));
+        }
+    }
+
+    fn is_stream(&self, now: Instant) -> bool {
+        self.streamed.is_some_and(|last| now.duration_since(last) < STREAM_WITHIN)
+    }
 }
 
 impl WrittenHere {
     /// So many bytes of a segment were taken in from a client of this machine.
     pub(super) fn note(&self, volume: VolumeId, segment: SegmentId, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.rate.lock().note(bytes as u64, Instant::now());
         let mut segments = self.segments.lock();
         if segments.0.len() >= SEGMENTS {
             segments.1 = std::mem::take(&mut segments.0);
@@ -38,6 +73,11 @@ impl WrittenHere {
         last.contains(&(volume, segment)) || before.contains(&(volume, segment))
     }
 
+    /// Whether clients of this machine write a MiB a second or more.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.rate.lock().is_stream(Instant::now())
+    }
+
     /// Bytes that clients of this machine have written, since the start.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -48,6 +88,18 @@ impl WrittenHere {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_a_mib_within_a_second_and_ends_a_second_later() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!(!rate.is_stream(start));
+        // Half a MiB a second.
+        (0..8).for_each(|step| rate.note(STREAM / 4, at(500 * step)));
+        assert!(!rate.is_stream(at(3500)));
+        (0..3).for_each(|step| rate.note(STREAM / 2, at(5000 + 300 * step)));
+        assert!(rate.is_stream(at(6200)) && !rate.is_stream(at(6300)));
+    }
 
     #[test]
     fn the_last_segments_are_known_and_not_too_many() {

@@ -209,6 +209,8 @@ pub struct Around {
     pub way: Arc<Way>,
     store: ObjectStore,
     pub acting: Mutex<Option<Acting>>,
+    /// Whether clients of this machine write.
+    pub stream: AtomicBool,
     /// What was kept of what is clean.
     pub kept: Mutex<BTreeMap<SegmentId, (SegmentPlace, Bytes)>>,
     /// Objects that it has put, with their segments.
@@ -251,6 +253,10 @@ impl Surroundings for Around {
         self.kept.lock().insert(segment, (*place, bytes.clone()));
     }
 
+    fn writers_stream(&self) -> bool {
+        self.stream.load(SeqCst)
+    }
+
     fn copy_to(&self, member: MemberId, volume: VolumeId, seal: &Seal, bytes: Bytes) -> Result<(), String> {
         let log = self.others.lock().get(&member).cloned().ok_or("nobody is there")?;
         let Seal { segment, epoch, len, check } = *seal;
@@ -290,6 +296,7 @@ impl Member {
             way: Arc::default(),
             store: ObjectStore::over(Arc::clone(&world.store) as _),
             acting: Mutex::new(Some(acting)),
+            stream: AtomicBool::new(false),
             kept: Mutex::default(),
             stored: Mutex::default(),
             others: Mutex::default(),

@@ -111,6 +111,26 @@ fn a_member_that_drains_puts_at_once() {
 }
 
 #[test]
+fn puts_wait_for_streams_of_the_machine_and_not_for_ever() {
+    for yields_for in [Duration::from_secs(3600), Duration::from_millis(200)] {
+        let world = World::new();
+        let (mut a, b) = (world.member(1), world.member(2));
+        a.around.stream.store(true, SeqCst);
+        let writer = world.writer(1);
+        let (_, whole, ino) = writer.writes("a", &[&a, &b], 5000);
+        a.starts_at(Pace { yields_for, ..pace() });
+        until("a session", || !a.around.way.sessions.lock().is_empty());
+        if yields_for > crate::bed::NEVER {
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(world.objects().is_empty(), "it yields");
+            a.around.stream.store(false, SeqCst);
+        }
+        until("it is clean", || a.is_empty());
+        writer.is_stored(&world, ino, &whole);
+    }
+}
+
+#[test]
 fn an_answer_to_a_put_that_is_lost_makes_no_second_object() {
     let world = World::new();
     let (mut a, b) = (world.member(1), world.member(2));
