@@ -380,8 +380,8 @@ impl RunReader {
         Ok(())
     }
 
-    /// Has what is wanted brought near.
-    pub(crate) fn fetch_ahead(&self, wanted: &Wanted<'_>) {
+    /// Where in its segment lies what is fetched of what is wanted.
+    pub(crate) fn stored_range(&self, wanted: &Wanted<'_>) -> Option<Range<u64>> {
         let extent = wanted.extent;
         let frames = wanted.frames();
         let known =
@@ -396,8 +396,7 @@ impl RunReader {
             }
             None => (0, extent.stored_len),
         };
-        if let Some(offset) = extent.run_offset.checked_add(u64::from(place)) {
-            self.source.prefetch(extent.segment, offset, len);
-        }
+        let start = extent.run_offset.checked_add(u64::from(place))?;
+        Some(start..start.checked_add(u64::from(len))?)
     }
 }

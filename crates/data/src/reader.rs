@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Range, sync::Arc};
 
 use forebay_env::buffers::Buffers;
 use forebay_format::{FormatError, Keyring, row::Extent};
@@ -168,13 +168,13 @@ impl RunReader {
         })
     }
 
-    /// Has `len` bytes of `extent` from its byte `from` brought near, as far as that goes without waiting; what the extent does not have is
-    /// ignored.
-    pub fn prefetch(&self, extent: &Extent, from: u32, len: u32) {
-        let len = len.min(extent.len.saturating_sub(from));
-        if len > 0 && check_range(extent, from, len).is_ok() {
-            self.fetch_ahead(&wanted(extent, from, len, Access::Sequential));
-        }
+    /// Which bytes of its segment a read of the first `len` bytes of `extent` fetches, its table included; what the extent does not have is ignored. `None` where that
+    /// is nothing.
+    #[must_use]
+    pub fn stored_of(&self, extent: &Extent, len: u32) -> Option<Range<u64>> {
+        let len = len.min(extent.len);
+        let sound = len > 0 && check_range(extent, 0, len).is_ok();
+        sound.then(|| self.stored_range(&wanted(extent, 0, len, Access::Sequential))).flatten()
     }
 
     /// Attempts a read, and once more if what came was wrong.

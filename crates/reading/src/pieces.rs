@@ -5,6 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use forebay_cache::Pattern;
 use forebay_data::{Access, ReadError, ReadPiece, ReadPieces, RunReader, SegmentSource};
+use forebay_format::row::Extent;
 use forebay_meta::{Piece, PieceSource};
 use forebay_types::SegmentId;
 
@@ -12,8 +13,9 @@ use forebay_types::SegmentId;
 const HOLE_MIN: u64 = 64 << 10;
 /// Files of at most this many bytes are small: who reads one is likely to read its neighbours, which lie beside it.
 pub const SMALL_FILE: u64 = 256 << 10;
-/// Runs of at most this many stored bytes are fetched ahead whole, together with those that lie at most [`GAP_MAX`] bytes behind them.
+/// Runs of at most this many stored bytes are fetched ahead whole.
 const SMALL_RUN: u32 = 256 << 10;
+/// What lies at most this many bytes behind something that is fetched ahead is fetched with it.
 const GAP_MAX: u64 = 64 << 10;
 
 /// What a reader that goes on like this will do next.
@@ -77,7 +79,7 @@ pub fn read_into(
     Ok(())
 }
 
-/// Has the stored bytes of pieces brought near, without waiting: small runs that lie side by side together.
+/// Has the stored bytes of pieces brought near, without waiting: what lies side by side together, so that requests are as long as the source likes them.
 pub fn fetch_ahead(reader: &RunReader, source: &dyn SegmentSource, pieces: &[Piece]) {
     let mut beside: Option<(SegmentId, Range<u64>)> = None;
     let fetch = |(segment, range): (SegmentId, Range<u64>)| {
@@ -86,20 +88,24 @@ pub fn fetch_ahead(reader: &RunReader, source: &dyn SegmentSource, pieces: &[Pie
     };
     for piece in pieces {
         let PieceSource::Extent(extent) = &piece.source else { continue };
-        if extent.stored_len > SMALL_RUN {
-            reader.prefetch(extent, 0, piece.len as u32);
-            continue;
-        }
-        let run = extent.run_offset..extent.run_offset.saturating_add(u64::from(extent.stored_len));
+        let Some(stored) = stored_of(reader, extent, piece.len) else { continue };
         match &mut beside {
             Some((segment, range))
                 if *segment == extent.segment
-                    && (range.start..range.end.saturating_add(GAP_MAX)).contains(&run.start) =>
+                    && (range.start..range.end.saturating_add(GAP_MAX)).contains(&stored.start) =>
             {
-                range.end = range.end.max(run.end);
+                range.end = range.end.max(stored.end);
             }
-            _ => beside.replace((extent.segment, run)).into_iter().for_each(fetch),
+            _ => beside.replace((extent.segment, stored)).into_iter().for_each(fetch),
         }
     }
     beside.into_iter().for_each(fetch);
+}
+
+/// What of its segment is fetched for a piece: of a small run all.
+fn stored_of(reader: &RunReader, extent: &Extent, len: u64) -> Option<Range<u64>> {
+    if extent.stored_len > SMALL_RUN {
+        return reader.stored_of(extent, u32::try_from(len).unwrap_or(u32::MAX));
+    }
+    Some(extent.run_offset..extent.run_offset.saturating_add(u64::from(extent.stored_len)))
 }
