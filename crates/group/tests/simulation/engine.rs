@@ -6,6 +6,8 @@ use forebay_cluster::SessionId;
 use forebay_group::{GroupRow, MemberId, MemberRow, SetRow};
 use forebay_types::SegmentId;
 
+use crate::messages::Answer;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Key {
     Group,
@@ -14,6 +16,8 @@ pub enum Key {
     Segment(SegmentId),
     File(u64),
     Session(SessionId),
+    /// What was asked last in a slot of a session, and what was answered.
+    Slot(SessionId, usize),
     Object(u64),
     Garbage(u64),
     NextSegment,
@@ -41,12 +45,13 @@ pub struct SessionRow {
     pub beat: u64,
     /// How many times segments were opened: nobody opens one unseen.
     pub opened: u64,
-    /// The segment that was opened last.
-    pub last: SegmentId,
-    /// The last record of its journal that was carried out.
-    pub applied: u64,
-    /// Who recovers it, and the how manieth time that is.
-    pub ending: Option<(usize, u64)>,
+}
+
+/// The last request of a slot: carried out once, and answered from here when it comes again.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlotRow {
+    pub number: u64,
+    pub answer: Answer,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -57,6 +62,7 @@ pub enum Value {
     Segment(SegmentRow),
     File(FileRow),
     Session(SessionRow),
+    Slot(SlotRow),
     Object(Vec<SegmentId>),
     Number(u64),
 }
@@ -90,6 +96,7 @@ typed! {
     segment, put_segment, Segment(SegmentRow);
     file, put_file, File(FileRow);
     session, put_session, Session(SessionRow);
+    slot, put_slot, Slot(SlotRow);
     object, put_object, Object(Vec<SegmentId>);
     number, put_number, Number(u64);
 }

@@ -10,9 +10,9 @@ use crate::{
 /// A mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// A record is acknowledged when one member has it.
+    /// What one member has is committed, and counts.
     SingleCopy,
-    /// A segment whose member fails is sealed, and acknowledged, at what the others have.
+    /// What a member has failed to take is committed, and counts, once the others have it.
     SealWithoutAll,
     /// A member goes on acting by the view that it had.
     StaleView,
@@ -22,8 +22,12 @@ pub enum Planted {
     DropsBeforeStored,
     /// A member answers before its log is synced.
     AnswersBeforeSync,
-    /// Recovery reads survivors without fencing them.
-    NoFence,
+    /// What a session asked for is carried out after its end.
+    CommitsAfterEnd,
+    /// A commit is sent before any of a set have said that they have the bytes.
+    CommitsAtOnce,
+    /// A segment is settled when it has ended, although the commit that names it is yet to be answered.
+    SettlesEarly,
     /// Garbage collection looks at live bytes alone.
     CollectsUnsettled,
     /// A member is removed without looking at what it has.
@@ -46,7 +50,9 @@ impl Planted {
         Planted::EvictsDirty,
         Planted::DropsBeforeStored,
         Planted::AnswersBeforeSync,
-        Planted::NoFence,
+        Planted::CommitsAfterEnd,
+        Planted::CommitsAtOnce,
+        Planted::SettlesEarly,
         Planted::CollectsUnsettled,
         Planted::RemovesDirty,
         Planted::SeatsAtOnce,

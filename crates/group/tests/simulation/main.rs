@@ -1,10 +1,11 @@
 //! One seed is one world: members with disks, clients that write, two metadata servers over one engine, and a store, in one thread and virtual time.
 //!
-//! The protocols are the crate's; around them is as little as shows their mistakes. Messages get lost, late, twice and out of order; processes crash and
+//! The protocols are the crate's; around them is as little as shows their mistakes. The clients do as the product's do (`crates/client/src/data`): bytes are appended to open segments,
+//! or put where members are too few, then named to the owner, and what they wrote counts once the owner has answered that. Messages get lost, late, twice and out of order; processes crash and
 //! stand still; links are cut; disks lose what was not synced, or everything; engine and store are away, and their answers get lost; clocks
 //! differ by up to nine per cent in rate; members are drained and removed, and new ones join. Checked (`promise.rs`): nothing that was acknowledged is
-//! lost while fewer than k copies are (in every second pair of worlds one client writes in class `local`, to the member of its machine alone; in every second world all copies of something may be lost: then only what nobody has who was not given up, and it is named as lost); whoever takes something in is in the view; no copy is given up that is needed; a drained member has nothing; no object
-//! is deleted of which anything is in use; and everything is in the store once the faults are over.
+//! lost while fewer than k copies are (in every second pair of worlds one client writes in class `local`, to the member of its machine alone; in every second world all copies of something may be lost: then only what nobody has who was not given up, and it is named as lost); the owner knows what was acknowledged; whoever takes something in is in the view; no copy is given up that is needed; a drained member has nothing; no object
+//! is deleted of which anything is in use, and no segment goes that a request still names; and everything is in the store once the faults are over.
 //!
 //! `FOREBAY_SEEDS=N` runs N seeds (150 by default), from `FOREBAY_FIRST` on; `FOREBAY_SEED=S` one, and says what happened in it.
 
@@ -15,9 +16,11 @@
     reason = "a test ends where it cannot go on"
 )]
 
+mod batch;
 mod client;
 mod engine;
 mod faults;
+mod lanes;
 mod member;
 mod messages;
 mod meta;
@@ -53,13 +56,13 @@ fn worlds_keep_the_promise() {
         sum.acknowledged += counts.acknowledged;
         sum.local += counts.local;
         sum.direct += counts.direct;
+        sum.ended += counts.ended;
         sum.recovered += counts.recovered;
         sum.lost_disks += counts.lost_disks;
         sum.removed += counts.removed;
         sum.seated += counts.seated;
         sum.given_up += counts.given_up;
         sum.shortened += counts.shortened;
-        sum.forgotten += counts.forgotten;
     }
     println!("{seeds} worlds: {sum:?}");
     let seeds = seeds as usize;
@@ -67,7 +70,7 @@ fn worlds_keep_the_promise() {
     assert!(seeds < 4 || sum.local > seeds * 10, "{sum:?}");
     assert!(seeds < 100 || sum.direct > seeds, "{sum:?}");
     assert!(seeds < 100 || sum.given_up > seeds / 20, "{sum:?}");
-    assert!(seeds < 1000 || sum.shortened.min(sum.forgotten) > 0, "{sum:?}");
+    assert!(seeds < 1000 || sum.shortened > 0, "{sum:?}");
     assert!(seeds < 100 || sum.lost_disks.min(sum.removed).min(sum.seated) > seeds / 20, "{sum:?}");
 }
 

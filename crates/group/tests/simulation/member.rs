@@ -243,16 +243,8 @@ impl Member {
                 }
             }
             Message::Fence { id, segment, epoch } if id == own => {
-                if context.planted(Planted::NoFence) {
-                    let (_, fenced) = self.log.clone().fence(segment, epoch).unwrap();
-                    context.send(from, Message::Fenced { id, segment, epoch, fenced });
-                } else if let Ok((step, fenced)) = self.log.fence(segment, epoch) {
+                if let Ok((step, fenced)) = self.log.fence(segment, epoch) {
                     self.answer(step, from, Message::Fenced { id, segment, epoch, fenced }, context);
-                }
-            }
-            Message::ReadBack { id, segment, len } if id == own => {
-                if let Some(bytes) = self.bytes(segment, len) {
-                    context.send(from, Message::Read { segment, bytes });
                 }
             }
             Message::CopyTo { id, segment, epoch, target } if id == own => {
@@ -291,6 +283,11 @@ impl Member {
         admitted.is_ok()
     }
 
+    fn is_draining(&self) -> bool {
+        let known = self.membership.view().and_then(|view| view.members.get(&self.disk.id));
+        known.is_some_and(|member| member.state == MemberState::Draining)
+    }
+
     fn append(&mut self, from: Node, append: &Append, context: &mut Context<'_>) {
         let (id, segment) = (self.disk.id, append.segment);
         let refused = Message::Refused { id, segment };
@@ -303,11 +300,9 @@ impl Member {
                 if step.record.is_some() {
                     context.accepted.push((id, self.membership.incarnation()));
                 }
-                let end = step.end;
-                self.answer(step, from, Message::Synced { id, segment, end }, context);
+                let (end, draining) = (step.end, self.is_draining());
+                self.answer(step, from, Message::Synced { id, segment, end, draining }, context);
             }
-            // A gap: what comes before it was lost on the way and comes again.
-            Err(forebay_group::LogError::EndsAt(end)) if end > 0 || append.offset > 0 => {}
             Err(_) => context.send(from, refused),
         }
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_cluster::SessionId;
 use forebay_group::{
-    Append, Closed, Fenced, Incarnation, Joining, Lane, MemberId, Offer, Renewal, Verdict, View,
+    Append, Candidate, Closed, Fenced, Incarnation, Joining, MemberId, Offer, Renewal, Verdict, View,
 };
 use forebay_types::{Epoch, SegmentId};
 
@@ -20,45 +20,64 @@ pub fn node_of(id: MemberId) -> Node {
     Node::Member(usize::from(id.0[0]))
 }
 
-/// What a record of a journal asks for.
+/// A version of a file, as an application writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    pub number: u64,
+pub struct Write {
     pub file: u64,
     pub version: u64,
+}
+
+impl Write {
+    pub fn bytes(&self) -> Bytes {
+        contents(self.file, self.version)
+    }
+}
+
+/// Where a version of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    pub write: Write,
     pub segment: SegmentId,
     pub offset: u64,
     pub len: u64,
-}
-
-const REQUEST: usize = 48;
-
-impl Request {
-    pub fn encode(&self) -> Bytes {
-        let words = [self.number, self.file, self.version, self.segment.0, self.offset, self.len];
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    /// All requests of a journal's segment.
-    pub fn decode_all(bytes: &[u8]) -> Vec<Request> {
-        let word =
-            |record: &[u8], at: usize| u64::from_le_bytes(record[at * 8..at * 8 + 8].try_into().unwrap());
-        let request = |record: &[u8]| Request {
-            number: word(record, 0),
-            file: word(record, 1),
-            version: word(record, 2),
-            segment: SegmentId(word(record, 3)),
-            offset: word(record, 4),
-            len: word(record, 5),
-        };
-        bytes.chunks_exact(REQUEST).map(request).collect()
-    }
 }
 
 /// The bytes of one version of a file.
 pub fn contents(file: u64, version: u64) -> Bytes {
     let len = 16 + (version * 7 + file * 3) % 40;
     (0..len).map(|at| (version * 31 + file * 17 + at * 5) as u8).collect()
+}
+
+/// What a client asks of the owner in one of its slots.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Operation {
+    /// Segments, for so many of these members each.
+    Open { members: Vec<Candidate>, copies: usize, count: u64 },
+    /// Files consist of this from now on.
+    Commit {
+        extents: Vec<Extent>,
+        /// It is all in one segment, which is this object that the client has put.
+        object: Option<u64>,
+    },
+    /// What its writer has ended, and what no request of it names any more.
+    Settle { closed: Vec<Closed>, settled: Vec<SegmentId> },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Answer {
+    Opened(Vec<Opened>),
+    Committed,
+    /// Nothing was taken in: there is no room, or it names bytes that nobody has any more.
+    Refused,
+    Done,
+}
+
+/// A segment that may be appended to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Opened {
+    pub segment: SegmentId,
+    pub epoch: Epoch,
+    pub set: Vec<MemberId>,
 }
 
 /// A segment in an object: which, in which epoch, where, how long, CRC32C of it.
@@ -145,15 +164,6 @@ pub enum Message {
         epoch: Epoch,
         fenced: Fenced,
     },
-    ReadBack {
-        id: MemberId,
-        segment: SegmentId,
-        len: u64,
-    },
-    Read {
-        segment: SegmentId,
-        bytes: Bytes,
-    },
     Delete {
         object: u64,
     },
@@ -173,39 +183,17 @@ pub enum Message {
     Ended {
         session: SessionId,
     },
-    Open {
+    Ask {
         session: SessionId,
-        lane: Lane,
-        set: Vec<MemberId>,
-        token: u64,
-    },
-    Opened {
-        session: SessionId,
-        lane: Lane,
-        segment: SegmentId,
-        set: Vec<MemberId>,
-        token: u64,
-    },
-    Commit {
-        session: SessionId,
-        request: Request,
-        /// Its segment is this object, which the client has put.
-        object: Option<u64>,
-    },
-    Committed {
-        session: SessionId,
+        slot: usize,
         number: u64,
+        operation: Operation,
     },
-    /// What a writer has closed, and what it will not name again.
-    Says {
+    Answered {
         session: SessionId,
-        token: u64,
-        closed: Vec<Closed>,
-        settled: Vec<SegmentId>,
-    },
-    Heard {
-        session: SessionId,
-        token: u64,
+        slot: usize,
+        number: u64,
+        answer: Answer,
     },
     Append {
         id: MemberId,
@@ -215,6 +203,8 @@ pub enum Message {
         id: MemberId,
         segment: SegmentId,
         end: u64,
+        /// The member is being drained: the segment is to end soon.
+        draining: bool,
     },
     Refused {
         id: MemberId,

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use forebay_cluster::SessionId;
-use forebay_group::{Incarnation, Lane, MemberId, SetRow, SetState};
+use forebay_group::{Incarnation, MemberId, SetRow, SetState};
 use forebay_types::SegmentId;
 
 use crate::{
     engine::{Key, Rows, SegmentRow, Value},
-    messages::{Request, contents},
+    messages::{Extent, contents},
     meta,
     world::World,
 };
@@ -87,24 +86,14 @@ pub fn gives_up(world: &World, segment: SegmentId) -> Option<String> {
     Some(format!("{segment} is given up, and {:?} had got all of it: {row:?}", joined.disk.id))
 }
 
-/// No session ends without a request that was acknowledged and that a journal has which somebody has who may come back.
-pub fn forgets(world: &World, session: SessionId, applied: u64) -> Option<String> {
-    let all = world.acknowledged.get(&session)?;
-    let (number, request) = all.range(applied + 1..).next()?;
-    for member in world.members.iter().filter(|member| !is_doomed(world, member.disk.id)) {
-        for (segment, bytes) in member.disk.durable() {
-            let Some(Value::Set(row)) = world.rows.get(&Key::Set(segment)) else { continue };
-            let journal =
-                row.writer == session && row.lane == Lane::Journal && row.set.contains(&member.disk.id);
-            if journal && Request::decode_all(&bytes).iter().any(|found| found.number == *number) {
-                let who = member.disk.id;
-                return Some(format!(
-                    "{session:?} ended with {applied}, but {who:?} has {request:?} in {segment}"
-                ));
-            }
-        }
-    }
-    None
+/// What was acknowledged is known to the owner.
+pub fn counts(world: &World, extent: &Extent) -> Option<String> {
+    let Extent { write, .. } = extent;
+    let known = match world.rows.get(&Key::File(write.file)) {
+        Some(Value::File(row)) => row.version,
+        _ => 0,
+    };
+    (known < write.version).then(|| format!("{extent:?} was acknowledged, and the owner has version {known}"))
 }
 
 /// Nobody gives up a copy that is needed.
@@ -132,26 +121,12 @@ pub fn deletes(world: &World, object: u64) -> Option<String> {
 
 /// Whether a disk may be lost, so that of nothing all copies are: two, or one in class `local`.
 pub fn may_lose(world: &World, id: MemberId) -> bool {
-    meta::dirty(&world.rows).iter().filter(|(_, row)| row.set.contains(&id)).all(|(segment, row)| {
-        let left = |other: &MemberId| *other != id && !world.lost.contains(other);
-        let first = row.state == SetState::Stored || row.set.iter().any(left);
-        // What a recovery found beyond the acknowledged has fewer copies until it is stored.
-        let thin = match row.state {
-            SetState::Sealed { len, .. } if world.ended.contains(&row.writer) => {
-                let has = |member: &crate::member::Member| {
-                    let other = member.disk.id != id && row.set.contains(&member.disk.id);
-                    other && member.disk.durable().get(segment).is_some_and(|bytes| bytes.len() as u64 >= len)
-                };
-                len > 0 && !world.members.iter().any(has)
-            }
-            SetState::Open => row.epoch.0 > 1,
-            _ => false,
-        };
-        first && !thin
-    })
+    let left = |other: &MemberId| *other != id && !world.lost.contains(other);
+    let kept = |row: &SetRow| row.state == SetState::Stored || row.set.iter().any(left);
+    meta::dirty(&world.rows).iter().filter(|(_, row)| row.set.contains(&id)).all(|(_, row)| kept(row))
 }
 
-/// Everything that files consist of, and everything that was acknowledged, is somewhere.
+/// Everything that files consist of is somewhere.
 pub fn holds(world: &World) -> Option<String> {
     let there = world.members.iter().filter(|member| !is_given_up(&world.rows, member.disk.id));
     let disks: Vec<BTreeMap<SegmentId, Vec<u8>>> = there.map(|member| member.disk.durable()).collect();
@@ -168,15 +143,6 @@ pub fn holds(world: &World) -> Option<String> {
             {
                 return Some(format!("file {file} is lost: {row:?}"));
             }
-            (Key::Session(id), Value::Session(session)) => {
-                let Some(acknowledged) = world.acknowledged.get(id) else { continue };
-                for request in acknowledged.range(session.applied + 1..).map(|(_, request)| request) {
-                    let bytes = contents(request.file, request.version);
-                    if !has(request.segment, request.offset, &bytes) && !is_lost(world, request.segment) {
-                        return Some(format!("{request:?} was acknowledged, and its bytes are lost"));
-                    }
-                }
-            }
             _ => {}
         }
     }
@@ -185,20 +151,15 @@ pub fn holds(world: &World) -> Option<String> {
 
 /// Once all is calm: everything acknowledged is in the files, and in the store; nobody has anything dirty.
 pub fn at_the_end(world: &World) -> Result<(), String> {
-    let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-    for request in world.acknowledged.values().flat_map(BTreeMap::values) {
-        let version = last.entry(request.file).or_insert(0);
-        *version = (*version).max(request.version);
-    }
-    for (file, version) in last {
-        let row = match world.rows.get(&Key::File(file)) {
-            Some(Value::File(row)) if row.version >= version => *row,
+    for (file, version) in &world.acknowledged {
+        let row = match world.rows.get(&Key::File(*file)) {
+            Some(Value::File(row)) if row.version >= *version => *row,
             other => return Err(format!("version {version} of file {file} was acknowledged: {other:?}")),
         };
         let there = stored(world, row.segment).is_some_and(|whole| {
             whole
                 .get(row.offset as usize..)
-                .is_some_and(|rest| rest.starts_with(&contents(file, row.version)))
+                .is_some_and(|rest| rest.starts_with(&contents(*file, row.version)))
         });
         let set = world.rows.get(&Key::Set(row.segment));
         // It says so of itself: whoever reads it is told.

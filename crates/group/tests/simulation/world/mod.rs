@@ -1,4 +1,7 @@
-//! Time, messages, processes, the store, and what goes wrong with them.
+//! Time, messages, processes and the store.
+
+mod context;
+mod wrong;
 
 use std::{
     cmp::Reverse,
@@ -7,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_cluster::{Moment, SessionId};
-use forebay_group::{GroupRow, Incarnation, MemberId};
+use forebay_group::{GroupRow, MemberId};
 use forebay_types::SegmentId;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -16,10 +19,13 @@ use crate::{
     engine::{Batch, Key, Rows, Value},
     faults::{Fault, Planted},
     member::{Disk, Member},
-    messages::{Message, Node, Request},
+    messages::{Message, Node},
     meta::Meta,
     promise,
 };
+
+use context::Replies;
+pub use context::{Context, Counts, Tag};
 
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLISECOND;
@@ -34,22 +40,6 @@ const FAULTY: u64 = 60 * SECOND;
 pub const STOP: u64 = FAULTY + 45 * SECOND;
 const END: u64 = STOP + 40 * SECOND;
 const TICK: u64 = 60 * MILLISECOND;
-
-/// What a batch does that the world looks at.
-#[derive(Clone, Copy, Debug)]
-pub enum Tag {
-    None,
-    /// A member was removed for good.
-    Removed(MemberId),
-    /// A session ended, with its journal carried out up to here.
-    SessionEnded(SessionId, u64),
-    /// A segment was given up.
-    GivenUp(SegmentId),
-    /// A segment ends where those have it end who are left.
-    Shortened,
-}
-
-type Replies = Vec<(Node, Message)>;
 
 #[derive(Debug)]
 enum Event {
@@ -82,71 +72,6 @@ enum Event {
     Check,
 }
 
-/// What a process does.
-pub struct Context<'a> {
-    /// The process's own clock.
-    pub clock: Moment,
-    /// The world's time.
-    pub now: u64,
-    pub life: u64,
-    pub rng: &'a mut StdRng,
-    pub wish: Option<MemberId>,
-    /// The log is to be synced from here on.
-    pub sync: bool,
-    /// Copies that were given up.
-    pub dropped: Vec<(MemberId, SegmentId)>,
-    /// Whether the volume is of class `local`.
-    pub local: bool,
-    /// Who took something in, and as what.
-    pub accepted: Vec<(MemberId, Incarnation)>,
-    /// Requests that are as durable as was promised.
-    pub acknowledged: Vec<(SessionId, Request)>,
-    /// How many of them no journal has: the owner had carried them out before.
-    pub direct: usize,
-    planted: Option<Planted>,
-    versions: &'a mut BTreeMap<u64, u64>,
-    ended: &'a BTreeSet<SessionId>,
-    /// Members whose disks are lost for good.
-    pub lost: &'a BTreeSet<MemberId>,
-    sends: Replies,
-    commits: Vec<(Batch, Tag, Replies)>,
-    violations: Vec<String>,
-}
-
-impl Context<'_> {
-    pub fn send(&mut self, to: Node, message: Message) {
-        self.sends.push((to, message));
-    }
-
-    /// To one of the metadata servers.
-    pub fn send_meta(&mut self, message: Message) {
-        let meta = Node::Meta(self.rng.random_range(0..METAS));
-        self.send(meta, message);
-    }
-
-    pub fn commit(&mut self, batch: Batch, tag: Tag, replies: Replies) {
-        self.commits.push((batch, tag, replies));
-    }
-
-    pub fn violation(&mut self, what: String) {
-        self.violations.push(what);
-    }
-
-    pub fn planted(&self, mistake: Planted) -> bool {
-        self.planted == Some(mistake)
-    }
-
-    pub fn next_version(&mut self, file: u64) -> u64 {
-        let version = self.versions.entry(file).or_insert(0);
-        *version += 1;
-        *version
-    }
-
-    pub fn is_old(&self, session: SessionId) -> bool {
-        self.ended.contains(&session)
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     offset: u64,
@@ -163,8 +88,8 @@ pub struct World {
     pub rows: Rows,
     pub members: Vec<Member>,
     pub objects: BTreeMap<u64, Vec<(SegmentId, Bytes)>>,
-    /// What was acknowledged to applications, by session and number.
-    pub acknowledged: BTreeMap<SessionId, BTreeMap<u64, Request>>,
+    /// The last version of each file that was acknowledged to an application.
+    pub acknowledged: BTreeMap<u64, u64>,
     pub ended: BTreeSet<SessionId>,
     pub lost: BTreeSet<MemberId>,
     /// Whether all copies of something may be lost in it.
@@ -188,25 +113,6 @@ pub struct World {
     disks: u8,
     violations: Vec<String>,
     pub counts: Counts,
-}
-
-/// What happened, so that a world in which nothing does is seen.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Counts {
-    pub acknowledged: usize,
-    /// Those of them that one member has alone.
-    pub local: usize,
-    /// Those that were acknowledged by the owner and not by members, of which there were too few.
-    pub direct: usize,
-    pub recovered: usize,
-    pub lost_disks: usize,
-    pub removed: usize,
-    pub seated: usize,
-    /// Segments that nobody has any more, and those of which less is left than recovery had sealed.
-    pub given_up: usize,
-    pub shortened: usize,
-    /// Requests that were acknowledged and that no journal has any more.
-    pub forgotten: usize,
 }
 
 impl World {
@@ -237,7 +143,7 @@ impl World {
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
-            metas: (0..METAS).map(|at| Meta::new(at, 0)).collect(),
+            metas: (0..METAS).map(Meta::new).collect(),
             clients: (0..CLIENTS).map(|at| Client::new(at, 0, is_local(seed) && at == 0)).collect(),
             conditions,
             cuts: Vec::new(),
@@ -273,7 +179,7 @@ impl World {
             }
         }
         for (at, client) in self.clients.iter().enumerate() {
-            if client.last_acknowledged < STOP - 15 * SECOND || !client.is_done() {
+            if client.last_acknowledged < STOP - 15 * SECOND || !client.is_idle() {
                 return Err(format!("client {at} is stuck: {client:?}"));
             }
         }
@@ -392,7 +298,6 @@ impl World {
         }
         let before = match tag {
             Tag::GivenUp(segment) => promise::gives_up(self, segment),
-            Tag::SessionEnded(id, applied) => promise::forgets(self, id, applied),
             _ => None,
         };
         if !batch.commit(&mut self.rows) {
@@ -405,137 +310,17 @@ impl World {
         match tag {
             Tag::None => {}
             Tag::Removed(id) => self.removed(id),
-            Tag::SessionEnded(id, applied) => {
+            Tag::SessionEnded(id) => {
                 self.ended.insert(id);
-                self.counts.recovered += 1;
-                let forgotten = self.acknowledged.get_mut(&id).map(|all| all.split_off(&(applied + 1)));
-                let forgotten = forgotten.unwrap_or_default();
-                if let Some((number, request)) = forgotten.first_key_value().filter(|_| !self.careless) {
-                    let what =
-                        format!("{id:?} ended with {applied}, but {number} was acknowledged: {request:?}");
-                    self.violations.push(what);
-                }
-                self.counts.forgotten += forgotten.len();
+                self.counts.ended += 1;
             }
+            Tag::Recovered => self.counts.recovered += 1,
             Tag::GivenUp(_) => self.counts.given_up += 1,
             Tag::Shortened => self.counts.shortened += 1,
         }
         if !self.rng.random_bool(0.03) {
             let delay = self.delay();
             self.at(delay, Event::Answer { meta, life, replies });
-        }
-    }
-
-    /// A drained member's disk is taken out, and a new one put in.
-    fn removed(&mut self, id: MemberId) {
-        self.wish = None;
-        self.counts.removed += 1;
-        let at = usize::from(id.0[0]);
-        if self.members[at].disk.id == id {
-            // All that it has is given up by that. A fence of what it never had may have come late: that is nothing. Nor is a copy that was of no use any more, and is
-            // there again since its drop was not synced when the member died.
-            let offers = self.members[at].log.offers();
-            let had = offers.iter().filter(|offer| offer.end > 0);
-            let lost: Vec<_> = had.filter_map(|offer| promise::drops(self, id, offer.segment)).collect();
-            self.violations.extend(lost.into_iter().map(|what| format!("removed: {what}")));
-            self.replace_disk(at);
-        }
-    }
-
-    /// Sooner or later a disk that was given up is taken out, and a new one put in. Till then it speaks.
-    fn take_out_what_was_given_up(&mut self) {
-        for at in 0..MEMBERS {
-            if promise::is_given_up(&self.rows, self.members[at].disk.id) && self.rng.random_bool(0.1) {
-                self.replace_disk(at);
-            }
-        }
-    }
-
-    fn replace_disk(&mut self, at: usize) {
-        self.disks += 1;
-        let life = self.next_life(Node::Member(at));
-        self.members[at] = Member::new(at, life, new_disk(at, self.disks));
-    }
-
-    fn next_life(&mut self, node: Node) -> u64 {
-        let condition = self.conditions.get_mut(&node).expect("every node has one");
-        condition.life += 1;
-        condition.paused_until = 0;
-        condition.life
-    }
-
-    fn go_wrong(&mut self, fault: Fault) {
-        if self.tell {
-            println!("{:>12} {fault:?}", self.now);
-        }
-        let now = self.now;
-        match fault {
-            Fault::Crash(node) => {
-                let life = self.next_life(node);
-                match node {
-                    Node::Meta(at) => self.metas[at] = Meta::new(at, life),
-                    Node::Client(at) => self.clients[at] = Client::new(at, life, self.local && at == 0),
-                    Node::Member(at) => {
-                        let survive = self.rng.random_range(0..=self.members[at].unsynced());
-                        let disk = self.members[at].torn(survive);
-                        self.members[at] = Member::new(at, life, disk);
-                    }
-                    Node::Store => {}
-                }
-            }
-            Fault::Pause(node, long) => {
-                self.conditions.get_mut(&node).expect("every node has one").paused_until = now + long;
-            }
-            Fault::Isolate(node, long) => {
-                self.conditions.get_mut(&node).expect("every node has one").isolated_until = now + long;
-            }
-            Fault::Cut(one, other, long) => self.cuts.push((one, other, now + long)),
-            Fault::EngineAway(long) => self.engine_away_until = now + long,
-            Fault::StoreAway(long) => self.store_away_until = now + long,
-            Fault::LoseDisk(at) => {
-                let id = self.members[at].disk.id;
-                if promise::may_lose(self, id) && self.wish != Some(id) {
-                    self.lost.insert(id);
-                    self.counts.lost_disks += 1;
-                    self.replace_disk(at);
-                }
-            }
-            Fault::Burn(at) => {
-                let id = self.members[at].disk.id;
-                if self.careless && self.wish != Some(id) {
-                    self.lost.insert(id);
-                    self.counts.lost_disks += 1;
-                    self.replace_disk(at);
-                }
-            }
-            Fault::HalfWay(at, client, long) => {
-                let long = 15 * SECOND + long;
-                self.go_wrong(Fault::Isolate(Node::Member(at), long));
-                self.go_wrong(Fault::StoreAway(long));
-                let delay = self.rng.random_range(100 * MILLISECOND..1_200 * MILLISECOND);
-                self.at(delay, Event::Follows(Fault::Crash(Node::Client(client))));
-            }
-            Fault::Mistake(at, long) => {
-                let id = self.members[at].disk.id;
-                if self.careless && self.wish != Some(id) {
-                    self.lost.insert(id);
-                    let condition = self.conditions.get_mut(&Node::Member(at)).expect("every node has one");
-                    condition.isolated_until = now + long;
-                }
-            }
-            Fault::Drain(at) => {
-                let id = self.members[at].disk.id;
-                if self.lost.contains(&id) {
-                    return;
-                }
-                let Some(Value::Group(group)) = self.rows.get(&Key::Group) else { return };
-                if self.wish.is_none()
-                    && group.view.active().len() > 3
-                    && group.view.members.contains_key(&id)
-                {
-                    self.wish = Some(id);
-                }
-            }
         }
     }
 
@@ -609,12 +394,12 @@ impl World {
         if self.local && node == Node::Client(0) {
             self.counts.local += acknowledged.len() - direct;
         }
-        for (session, request) in acknowledged {
+        for extent in acknowledged {
             self.counts.acknowledged += 1;
-            self.acknowledged.entry(session).or_default().insert(request.number, request);
-            if self.ended.contains(&session) {
-                self.violations.push(format!("{request:?} is acknowledged after {session:?} ended"));
-            }
+            let last = self.acknowledged.entry(extent.write.file).or_insert(0);
+            *last = (*last).max(extent.write.version);
+            let found = promise::counts(self, &extent);
+            self.violations.extend(found);
         }
         self.violations
             .extend(accepted.into_iter().filter_map(|(id, as_what)| promise::acts(&self.rows, id, as_what)));
