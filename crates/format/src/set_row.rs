@@ -36,8 +36,6 @@ pub struct SegmentSetRow {
     pub writer: u128,
     /// Raised when recovery or repair takes it.
     pub epoch: Epoch,
-    /// Whether it has records of a journal; else bytes of files.
-    pub journal: bool,
     /// The directory whose files it has.
     pub directory: Ino,
     /// The group.
@@ -55,7 +53,8 @@ pub struct SegmentSetRow {
 }
 
 impl SegmentSetRow {
-    const JOURNAL: u8 = 1;
+    /// Kept for segments with records of a journal, which nobody writes (`docs/design/proxy-group.md`, "Why there is no journal of requests").
+    const KEPT: u8 = 1;
     const SETTLED: u8 = 2;
     const JOINING: u8 = 4;
     const RECOVERED: u8 = 8;
@@ -81,8 +80,7 @@ impl Row for SegmentSetRow {
             SetRowState::Stored => 2,
             SetRowState::Lost => 3,
         };
-        to.u8(flag(self.journal, Self::JOURNAL)
-            | flag(self.settled, Self::SETTLED)
+        to.u8(flag(self.settled, Self::SETTLED)
             | flag(self.joining.is_some(), Self::JOINING)
             | flag(self.recovered, Self::RECOVERED)
             | state << Self::STATE);
@@ -102,6 +100,9 @@ impl Row for SegmentSetRow {
         let mut from = Decoder::new(bytes, WHAT);
         version(&mut from, WHAT, 1)?;
         let flags = from.u8()?;
+        if flags & Self::KEPT != 0 {
+            return Err(FormatError::invalid(WHAT, "flag 1, which no segment has"));
+        }
         let writer = u128::from_le_bytes(from.array()?);
         let (epoch, directory, group) = (Epoch(from.varint()?), Ino(from.varint()?), from.array()?);
         let count = from.varint()?;
@@ -119,19 +120,8 @@ impl Row for SegmentSetRow {
         };
         from.end()?;
         let has = |flag: u8| flags & flag != 0;
-        let (journal, settled, recovered) = (has(Self::JOURNAL), has(Self::SETTLED), has(Self::RECOVERED));
-        let row = SegmentSetRow {
-            writer,
-            epoch,
-            journal,
-            directory,
-            group,
-            set,
-            joining,
-            state,
-            settled,
-            recovered,
-        };
+        let (settled, recovered) = (has(Self::SETTLED), has(Self::RECOVERED));
+        let row = SegmentSetRow { writer, epoch, directory, group, set, joining, state, settled, recovered };
         if !row.is_sound() {
             return Err(FormatError::invalid(WHAT, "there are none, or one twice"));
         }

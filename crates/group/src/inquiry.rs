@@ -115,7 +115,7 @@ mod tests {
     use forebay_types::SegmentId;
 
     use super::*;
-    use crate::{Hope, Lane, Offer};
+    use crate::{Hope, Offer};
 
     const A: MemberId = MemberId([1; 16]);
     const B: MemberId = MemberId([2; 16]);
@@ -128,7 +128,7 @@ mod tests {
 
     /// Sealed by recovery at the 100 bytes of B.
     fn row() -> SetRow {
-        let open = SetRow::open(SessionId(1), Lane::Data, vec![A, B, C]).fenced().unwrap();
+        let open = SetRow::open(SessionId(1), vec![A, B, C]).fenced().unwrap();
         open.recovered(100, 100, vec![B, A, C])
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_its_writer_sealed_is_never_cut() {
-        let row = SetRow::open(SessionId(1), Lane::Data, vec![A, B]).sealed(Epoch(1), 100, 100).unwrap();
+        let row = SetRow::open(SessionId(1), vec![A, B]).sealed(Epoch(1), 100, 100).unwrap();
         assert_eq!(left(&row, &[(A, has(60))], &[B]), Left::Unsound);
         let lacking = BTreeSet::from([A]);
         let given_up = BTreeSet::from([B]);

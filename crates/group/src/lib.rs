@@ -5,7 +5,7 @@
 //! - [`GroupRow`], [`MemberRow`], [`Change`]: views, each change of which is one fenced batch; [`Watch`]: who is counted out.
 //! - [`Membership`]: the same from a member's side: until when it acts.
 //! - [`MemberLog`]: what a member has in its log, and what it refuses.
-//! - [`Replication`], [`Writer`]: a writer's segments over k logs, and when a record is acknowledged.
+//! - [`Replication`]: a writer's open segment over k logs, and up to where all of them have it.
 //! - [`SetRow`]: the owner's row of a segment that the store may not have; what members are told who offer a copy.
 //! - [`Recovery`]: what a writer that ended has left, from any survivors; [`Inquiry`]: the same once those who had all of it are gone.
 //! - [`Budget`]: how much dirty data a member takes.
@@ -27,7 +27,6 @@ mod replication;
 mod set;
 mod terms;
 mod view;
-mod writer;
 
 pub use budget::Budget;
 pub use changes::Shape;
@@ -38,10 +37,9 @@ pub use keeper::{Change, Joining, MemberRow, Renewal, Watch};
 pub use log::{Append, Fenced, Kept, LogError, MemberLog, Offer, Piece, Record, Step};
 pub use membership::{Membership, NotActing};
 pub use placement::{Candidate, PieceKey};
-pub use recovery::{Recovered, Recovery, replay_order};
+pub use recovery::{Recovered, Recovery};
 pub use refusal::Refusal;
 pub use replication::{Closed, Replication};
-pub use set::{Gone, Hope, Lane, NotTaken, SetRow, SetState, Verdict, repair};
+pub use set::{Gone, Hope, NotTaken, SetRow, SetState, Verdict, repair};
 pub use terms::GroupTerms;
 pub use view::{GroupRow, Member, MemberState, View};
-pub use writer::{Effect, Writer};

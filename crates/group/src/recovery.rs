@@ -1,8 +1,8 @@
 //! What a writer that ended has left.
 //!
-//! Guarantees: nothing that was acknowledged is missing from what [`Recovery::ready`] gives, and nothing is acknowledged any more that is not in it. For
-//! a byte is acknowledged only once all of its set have it: so the least of any survivors has all that was, and one fence stops the rest. Relies
-//! on: the epochs in the rows were committed before the first fence is sent.
+//! Guarantees: nothing that was acknowledged is missing from what [`Recovery::ready`] gives. For a byte is named to the owner, and so acknowledged, only once all of its set have it: so the
+//! least of any survivors has all that was. One fence at a survivor stops the rest, so that what it answered stays its end. Relies on: the writer's session ended before, so nothing more is acknowledged, and the epochs in
+//! the rows were committed before the first fence is sent.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -129,23 +129,11 @@ impl Taking {
     }
 }
 
-/// The records that are to be carried out: each number once, from `next` on, up to the first one that is missing.
-#[must_use]
-pub fn replay_order<T>(records: impl IntoIterator<Item = (u64, T)>, next: u64) -> Vec<(u64, T)> {
-    let mut numbered = BTreeMap::new();
-    for (number, record) in records {
-        numbered.entry(number).or_insert(record);
-    }
-    let wanted = numbered.into_iter().skip_while(|(number, _)| *number < next);
-    wanted.zip(next..).take_while(|((number, _), due)| number == due).map(|(record, _)| record).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use forebay_cluster::SessionId;
 
     use super::*;
-    use crate::Lane;
 
     const A: MemberId = MemberId([1; 16]);
     const B: MemberId = MemberId([2; 16]);
@@ -160,7 +148,7 @@ mod tests {
     }
 
     fn recovery() -> Recovery {
-        let row = SetRow::open(SessionId(1), Lane::Journal, vec![A, B]).fenced().unwrap();
+        let row = SetRow::open(SessionId(1), vec![A, B]).fenced().unwrap();
         Recovery::new([(S, row)], GroupTerms::default())
     }
 
@@ -204,17 +192,9 @@ mod tests {
 
     #[test]
     fn what_is_sealed_needs_nobody() {
-        let row = SetRow::open(SessionId(1), Lane::Data, vec![A]).sealed(Epoch(1), 7, 1).unwrap();
+        let row = SetRow::open(SessionId(1), vec![A]).sealed(Epoch(1), 7, 1).unwrap();
         let recovery = Recovery::new([(S, row)], GroupTerms::default());
         assert!(recovery.to_ask().is_empty());
         assert_eq!(recovery.ready(at(0)).unwrap()[0].len, 7);
-    }
-
-    #[test]
-    fn records_are_replayed_once_and_up_to_the_first_gap() {
-        let records = [(4, "d"), (2, "b"), (3, "c"), (3, "again"), (6, "f"), (1, "a")];
-        assert_eq!(replay_order(records, 2), [(2, "b"), (3, "c"), (4, "d")]);
-        assert_eq!(replay_order(records, 5), []);
-        assert_eq!(replay_order(Vec::<(u64, ())>::new(), 1), []);
     }
 }

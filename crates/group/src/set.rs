@@ -1,7 +1,7 @@
 //! The owner's row of a segment that the store may not have: who may have it, and how far it has come.
 //!
 //! Guarantees: a segment is stored once, at the length that was sealed; a copy is given up only when the row says that nobody needs it; the row is
-//! there as long as a set may have what nobody else has, or a journal may still name the segment. Relies on: rows change in the owner's batches only.
+//! there as long as a set may have what nobody else has, or a request may still name the segment. Relies on: rows change in the owner's batches only.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,6 @@ use forebay_cluster::SessionId;
 use forebay_types::{Epoch, SegmentId};
 
 use crate::{Candidate, MemberId, Offer, PieceKey, placement};
-
-/// What a segment has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lane {
-    /// Bytes of files. It becomes a part of an object.
-    Data,
-    /// Records with requests to the owner. It is dropped when they are carried out.
-    Journal,
-}
 
 /// How far a segment has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +63,6 @@ pub struct SetRow {
     pub writer: SessionId,
     /// Raised when another writer or recovery takes it: what comes with a lower one is late.
     pub epoch: Epoch,
-    /// What it has.
-    pub lane: Lane,
     /// Who has all of it that was acknowledged. The first one puts it.
     pub set: Vec<MemberId>,
     /// Who is being given a copy in the place of one that is gone. It is in no set before it has all.
@@ -128,11 +117,10 @@ pub enum Verdict {
 impl SetRow {
     /// A segment that a writer opens.
     #[must_use]
-    pub fn open(writer: SessionId, lane: Lane, set: Vec<MemberId>) -> SetRow {
+    pub fn open(writer: SessionId, set: Vec<MemberId>) -> SetRow {
         SetRow {
             writer,
             epoch: Epoch(1),
-            lane,
             set,
             joining: None,
             state: SetState::Open,
@@ -148,7 +136,6 @@ impl SetRow {
     pub fn stored(&self, epoch: Epoch, len: u64, check: u32) -> Result<SetRow, NotTaken> {
         match self.state {
             SetState::Stored | SetState::Lost => return Err(NotTaken::Over),
-            _ if self.lane == Lane::Journal => return Err(NotTaken::Over),
             _ if epoch != self.epoch => return Err(NotTaken::Late(self.epoch)),
             SetState::Sealed { len: sealed, .. } if sealed != len => {
                 return Err(NotTaken::OtherLength(sealed));
@@ -252,7 +239,7 @@ impl SetRow {
     /// whatever members have of it, nothing will be.
     #[must_use]
     pub fn is_over(&self, live: u64) -> bool {
-        self.settled && (self.lane == Lane::Journal || self.state == SetState::Stored || live == 0)
+        self.settled && (self.state == SetState::Stored || live == 0)
     }
 
     /// Whether the segment may be collected, where nothing of it is in use: nothing may still name it.
@@ -316,7 +303,7 @@ mod tests {
     const C: MemberId = MemberId([3; 16]);
 
     fn row() -> SetRow {
-        SetRow::open(SessionId(7), Lane::Data, vec![A, B])
+        SetRow::open(SessionId(7), vec![A, B])
     }
 
     fn offer(end: u64) -> Offer {
@@ -331,7 +318,6 @@ mod tests {
         assert_eq!(stored.stored(Epoch(1), 10, 5), Err(NotTaken::Over));
         assert_eq!(sealed.stored(Epoch(1), 10, 4), Err(NotTaken::OtherBytes));
         assert!(row().stored(Epoch(1), 9, 5).is_ok(), "its writer sealed it and has not said so yet");
-        assert_eq!(SetRow { lane: Lane::Journal, ..row() }.stored(Epoch(1), 9, 5), Err(NotTaken::Over));
     }
 
     #[test]
@@ -354,7 +340,6 @@ mod tests {
         assert!(dead.is_over(0) && !dead.is_over(1), "the store has not got what is alive");
         let left_open = SetRow { settled: true, ..row() };
         assert!(left_open.is_over(0) && !left_open.is_over(1), "its writer has ended");
-        assert!(SetRow { settled: true, lane: Lane::Journal, ..row() }.is_over(0));
         assert!(SetRow::may_collect(None));
     }
 

@@ -4,7 +4,7 @@
 //! changes them has its turn (`VolumeOwner::lanes`): of two who put one segment, one is told that it was late.
 
 use forebay_cluster::SessionId;
-use forebay_group::{Lane, MemberId, NotTaken, PieceKey, SetRow, SetState, placement};
+use forebay_group::{MemberId, NotTaken, PieceKey, SetRow, SetState, placement};
 use forebay_meta::{MetaError, StoredPlace};
 use forebay_protocol::{
     Answer, Failure, OpenSegments, OpenedSegment, Placing, Reseat, Settle, StoreSegments, StoredSegment,
@@ -21,8 +21,6 @@ use crate::{
 const SEGMENTS_MAX: usize = 1 << 16;
 /// Numbers in a run: those of one lie together.
 const RUN: u64 = 256;
-/// Stands for a directory where records of journals get their numbers.
-const NOWHERE: Ino = Ino(0);
 
 impl VolumeOwner {
     /// Opens segments of a session.
@@ -30,7 +28,7 @@ impl VolumeOwner {
     /// # Errors
     /// [`MetaError`]; none was opened.
     pub(crate) fn open_segments(&self, session: SessionId, open: &OpenSegments) -> Result<Answer, MetaError> {
-        let OpenSegments { lane, directory, apart, count, group, ref placing } = *open;
+        let OpenSegments { directory, apart, count, group, ref placing } = *open;
         if !placing.is_sound() || count == 0 || count > forebay_protocol::OPEN_MAX {
             return Ok(Answer::Failed(Failure::Invalid));
         }
@@ -41,8 +39,7 @@ impl VolumeOwner {
         if self.core.lock().sets.len_of(session) + count as usize > SEGMENTS_MAX {
             return Ok(Answer::Failed(Failure::NoSpace));
         }
-        let place = if lane == Lane::Journal { NOWHERE } else { directory };
-        let numbers = self.segment_numbers(placing, place, apart, count);
+        let numbers = self.segment_numbers(placing, directory, apart, count);
         let opened = |segment: &SegmentId| (*segment, set_of(placing, *segment));
         let opened: Vec<(SegmentId, Vec<MemberId>)> = numbers.iter().map(opened).collect();
         {
@@ -52,14 +49,11 @@ impl VolumeOwner {
                 return Ok(Answer::Failed(Failure::Invalid));
             }
             for (segment, set) in &opened {
-                let row = SetRow::open(session, lane, set.clone());
+                let row = SetRow::open(session, set.clone());
                 core.sets.insert(*segment, Held { row, directory, group });
             }
         }
-        let made = match lane {
-            Lane::Data => self.ns.open_segments(&numbers),
-            Lane::Journal => self.ns.record_numbers(),
-        };
+        let made = self.ns.open_segments(&numbers);
         let mut core = self.core.lock();
         if let Err(error) = made {
             numbers.iter().for_each(|segment| core.forget_set(*segment));

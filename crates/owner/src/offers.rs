@@ -8,7 +8,7 @@ use std::{
 };
 
 use forebay_cluster::{Moment, SessionId};
-use forebay_group::{GroupId, GroupRow, Lane, MemberId, Offer, SetRow, SetState, Verdict, View, repair};
+use forebay_group::{GroupId, GroupRow, MemberId, Offer, SetRow, SetState, Verdict, View, repair};
 use forebay_protocol::{Answer, Failure, Judged, OfferCopies, SegmentPlace};
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::FxHashMap;
@@ -145,9 +145,10 @@ impl Core {
         };
         let turn = now.since(since).as_nanos() / TURN.as_nanos();
         let next = there.get((turn % there.len().max(1) as u128) as usize);
-        let data = row.lane == Lane::Data && !matches!(row.state, SetState::Stored | SetState::Lost);
-        let puts = data && whole && verdict == Verdict::Wanted && (next == Some(&member) || alone.is_some());
-        let copies = whole && data && there.first() == Some(&member);
+        let unstored = !matches!(row.state, SetState::Stored | SetState::Lost);
+        let puts =
+            unstored && whole && verdict == Verdict::Wanted && (next == Some(&member) || alone.is_some());
+        let copies = whole && unstored && there.first() == Some(&member);
         let copy_to = row.joining.filter(|_| copies).map(|to| (to, row.epoch));
         Judged { segment, verdict, directory, place, puts, copy_to }
     }

@@ -11,7 +11,7 @@ use forebay_format::{
     row::Row,
     set_row::{SegmentSetRow, SetRowState},
 };
-use forebay_group::{GroupId, Lane, MemberId, SetRow, SetState};
+use forebay_group::{GroupId, MemberId, SetRow, SetState};
 use forebay_types::{Ino, SegmentId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -44,7 +44,6 @@ impl Held {
         let row = SegmentSetRow {
             writer: row.writer.0,
             epoch: row.epoch,
-            journal: row.lane == Lane::Journal,
             directory: *directory,
             group: group.0,
             set: row.set.iter().map(|member| member.0).collect(),
@@ -68,7 +67,6 @@ impl From<SegmentSetRow> for Held {
         let set_row = SetRow {
             writer: SessionId(row.writer),
             epoch: row.epoch,
-            lane: if row.journal { Lane::Journal } else { Lane::Data },
             set: row.set.into_iter().map(MemberId).collect(),
             joining: row.joining.map(MemberId),
             state,
@@ -123,9 +121,7 @@ impl Sets {
     /// Whether a session writes a segment, and a request of it may name that.
     pub(crate) fn may_name(&self, session: SessionId, segment: SegmentId) -> bool {
         let row = self.row(segment);
-        let may = |row: &SetRow| {
-            row.writer == session && !row.settled && row.lane == Lane::Data && row.state != SetState::Lost
-        };
+        let may = |row: &SetRow| row.writer == session && !row.settled && row.state != SetState::Lost;
         row.is_some_and(may)
     }
 

@@ -1,14 +1,12 @@
 //! Segments over the logs of a group's members: what writers and members ask of the owner, and what they are told (`docs/design/proxy-group.md`).
 
 use forebay_format::{Decoder, Encoder, FormatError, row::ObjectRef};
-use forebay_group::{
-    Candidate, Fenced, GroupId, Lane, MemberId, NotTaken, Offer, Verdict, placement::WEIGHT_MAX,
-};
+use forebay_group::{Candidate, Fenced, GroupId, MemberId, NotTaken, Offer, Verdict, placement::WEIGHT_MAX};
 use forebay_types::{Epoch, Ino, SegmentId};
 
 use crate::{
     answer::SegmentPlace,
-    word::{Word, choice, lists, number, record, wrong},
+    word::{OnlyLog, Word, choice, lists, number, record, wrong},
 };
 
 /// Segments that one request opens at most.
@@ -46,8 +44,6 @@ pub fn unconfined(directory: Ino) -> Ino {
 /// Opens segments that the session appends to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenSegments {
-    /// What they get.
-    pub lane: Lane,
     /// The directory whose files they get: what lies together there gets neighbouring numbers. [`confined_in`] it, where bytes may not be on all disks.
     pub directory: Ino,
     /// They are of a stream: their numbers are at least 256 apart, such that members get them in turn. Else they follow each other, whoever opens them for this directory.
@@ -227,7 +223,6 @@ record!(Judged { segment, verdict, directory, place, puts, copy_to });
 record!(Reseat { segment, epoch, member });
 record!(BytesBack { segment, from, bytes });
 record!(SetPlace { segment, group, set });
-choice!(Lane { 1 => Data, 2 => Journal });
 choice!(Verdict {
     1 => Wanted,
     2 => SealedAt { epoch, len, check },
@@ -269,12 +264,34 @@ macro_rules! checked {
     };
 }
 
-checked!(OpenSegments { lane, directory, apart, count, group, placing } wrong_open);
 checked!(StoreSegments { object, segments } wrong_store);
 checked!(Settle { sealed, settled } wrong_settle);
 checked!(OfferCopies { member, group, offers } wrong_offer);
 checked!(FencedCopies { member, copies } wrong_fenced);
 checked!(Candidate { id, weight, zone } wrong_candidate);
+
+impl Word for OpenSegments {
+    fn put(&self, to: &mut Encoder<'_>) {
+        let OpenSegments { directory, apart, count, group, placing } = self;
+        OnlyLog.put(to);
+        directory.put(to);
+        apart.put(to);
+        count.put(to);
+        group.put(to);
+        placing.put(to);
+    }
+
+    fn take(from: &mut Decoder<'_>) -> Result<OpenSegments, FormatError> {
+        let OnlyLog = Word::take(from)?;
+        let (directory, apart, count) = (Word::take(from)?, Word::take(from)?, Word::take(from)?);
+        let (group, placing) = (Word::take(from)?, Word::take(from)?);
+        let open = OpenSegments { directory, apart, count, group, placing };
+        match wrong_open(&open) {
+            None => Ok(open),
+            Some(why) => Err(wrong(why.to_owned())),
+        }
+    }
+}
 
 impl Word for Placing {
     fn put(&self, to: &mut Encoder<'_>) {

@@ -44,6 +44,22 @@ pub(crate) fn wrong(detail: String) -> FormatError {
     FormatError::Invalid { what: WHAT, detail }
 }
 
+/// A byte that is always 1: which of several logs bytes are for, of which there is one (`docs/design/proxy-group.md`, "Why there is no journal of requests").
+pub(crate) struct OnlyLog;
+
+impl Word for OnlyLog {
+    fn put(&self, to: &mut Encoder<'_>) {
+        to.u8(1);
+    }
+
+    fn take(from: &mut Decoder<'_>) -> Result<OnlyLog, FormatError> {
+        match from.u8()? {
+            1 => Ok(OnlyLog),
+            other => Err(wrong(format!("{other} is no log that bytes are for"))),
+        }
+    }
+}
+
 /// Implements [`Word`] for a struct: its fields in this order.
 macro_rules! record {
     ($type:ty { $($field:ident),* $(,)? }) => {

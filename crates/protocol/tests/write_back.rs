@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use forebay_group::{GroupId, Incarnation, Lane, MemberId, ViewEpoch};
+use forebay_group::{GroupId, Incarnation, MemberId, ViewEpoch};
 use forebay_protocol::{
     Message, Rights, VolumeInfo,
     group::{
@@ -24,8 +24,8 @@ fn of<M: Message + Debug>(message: &M) -> (String, Vec<u8>, Again) {
 const MEMBER: MemberId = MemberId([2; 16]);
 const SEAL: Seal = Seal { segment: SegmentId(256), epoch: Epoch(1), len: 300, check: 0xdead_beef };
 
-fn part(lane: Lane) -> AppendPart {
-    AppendPart { segment: SegmentId(256), epoch: Epoch(1), lane, offset: 64, len: 300, check: 7 }
+fn part(offset: u64) -> AppendPart {
+    AppendPart { segment: SegmentId(256), epoch: Epoch(1), offset, len: 300, check: 7 }
 }
 
 fn volume() -> VolumeInfo {
@@ -77,7 +77,7 @@ fn all() -> Vec<(String, Vec<u8>, Again)> {
             vouch: Vouch { volume: VolumeId([9; 16]), token: Some("s".to_owned()), certificate: None },
         }),
         of(&Vouched { volume: volume(), rights: Rights::ALL, for_ms: 10_000, group: None, whole: true }),
-        of(&Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] }),
+        of(&Appends { parts: vec![part(64), part(65)] }),
         of(&SEAL),
         of(&Copied { seal: SEAL }),
         of(&Taken { member: MEMBER, parts, pace_us: 1500, view: ViewEpoch(5), draining: false }),
@@ -111,8 +111,16 @@ fn a_message_that_is_cut_or_goes_on_is_refused() {
 #[test]
 fn the_bytes_stay() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let appends = Appends { parts: vec![part(Lane::Data), part(Lane::Journal)] };
-    assert_eq!(hex(&appends.encode()), "0280020101 40ac0207 80020102 40ac0207".replace(' ', ""));
+    let appends = Appends { parts: vec![part(64), part(65)] };
+    assert_eq!(hex(&appends.encode()), "0280020101 40ac0207 80020101 41ac0207".replace(' ', ""));
+    // The third byte of a part says nothing, and is always 1.
+    let other = |at: usize, value: u8| {
+        let mut bytes = appends.encode();
+        bytes[at] = value;
+        Appends::decode(&bytes)
+    };
+    assert_eq!(other(4, 1), Ok(appends.clone()));
+    assert!(other(4, 0).is_err() && other(4, 2).is_err());
     assert_eq!(hex(&SEAL.encode()), "800201ac02effdb6f50d");
     let taken = Taken {
         member: MEMBER,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_group::{Append, GroupId, Lane, MemberId, ViewEpoch};
+use forebay_group::{Append, GroupId, MemberId, ViewEpoch};
 use forebay_protocol::{
     Kind, Message, Refusal, SealedSegment,
     group::{AppendPart, Appends, Greet, Greeted, ReadBack, ReadBackAnswer, Seal, SegmentAnswer, Taken},
@@ -113,7 +113,7 @@ impl WriteLink {
     ) -> Result<(Appended, ViewEpoch), String> {
         let Append { segment, epoch, offset, check, .. } = *append;
         let len = u32::try_from(append.bytes.len()).map_err(|_| "too many bytes at once".to_owned())?;
-        let part = AppendPart { segment, epoch, lane: Lane::Data, offset, len, check };
+        let part = AppendPart { segment, epoch, offset, len, check };
         let body = Appends { parts: vec![part] }.encode();
         let _unanswered = Turn::new(&self.unanswered, len.into());
         let kib = self.unanswered.load(Relaxed).div_ceil(1024);

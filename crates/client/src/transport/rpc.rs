@@ -332,7 +332,7 @@ impl Transport for RpcTransport {
 mod tests {
     use forebay_cluster::Grant;
     use forebay_format::row::ObjectRef;
-    use forebay_group::{GroupId, Lane, MemberId, NotTaken, Offer, Verdict};
+    use forebay_group::{GroupId, MemberId, NotTaken, Offer, Verdict};
     use forebay_protocol::{
         Answer, Judged, OfferCopies, OpenSegments, OpenedSegment, Placing, SegmentPlace, StoreSegments,
         StoredSegment,
@@ -349,9 +349,9 @@ mod tests {
             let bytes = Response { answer, grants: Vec::<Grant>::new() }.encode().len();
             assert!(bytes <= reply_max(&operation) as usize, "{bytes} to {operation:?}");
         };
-        let (lane, directory, group) = (Lane::Data, Ino(u64::MAX), GroupId([0xff; 16]));
+        let (directory, group) = (Ino(u64::MAX), GroupId([0xff; 16]));
         let placing = Placing::Set((0..16).map(|at| MemberId([at; 16])).collect());
-        let open = OpenSegments { lane, directory, apart: true, count: 256, group, placing };
+        let open = OpenSegments { directory, apart: true, count: 256, group, placing };
         let opened = OpenedSegment { segment, epoch, set: vec![member; 16] };
         fits(Operation::OpenSegments(open), Answer::Opened(vec![opened; 256]));
         let object = ObjectRef { epoch, id: ObjectId(u64::MAX) };

@@ -178,7 +178,6 @@ fn sets_of_segments() {
     let open = SegmentSetRow {
         writer: SESSION,
         epoch: Epoch(1),
-        journal: true,
         directory: Ino(0x1000),
         group: *b"a group's id....",
         set,
@@ -190,7 +189,7 @@ fn sets_of_segments() {
     row("set-open", &open);
     let state = SetRowState::Sealed { len: 4 << 20, check: 0xdead_beef };
     let joining = Some(*b"who joins later.");
-    row("set-sealed", &SegmentSetRow { epoch: Epoch(300), journal: false, joining, state, ..open.clone() });
+    row("set-sealed", &SegmentSetRow { epoch: Epoch(300), joining, state, ..open.clone() });
     row("set-recovered", &SegmentSetRow { settled: true, recovered: true, state, ..open.clone() });
     row("set-stored", &SegmentSetRow { settled: true, state: SetRowState::Stored, ..open });
 }

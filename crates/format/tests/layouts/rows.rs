@@ -111,7 +111,6 @@ fn a_set_that_cannot_be_is_refused() {
     let row = SegmentSetRow {
         writer: 1,
         epoch: Epoch(1),
-        journal: false,
         directory: Ino(1),
         group: [0; 16],
         set: vec![[1; 16], [2; 16]],
@@ -132,7 +131,7 @@ fn a_set_that_cannot_be_is_refused() {
     assert!(with(members, 9).is_ok());
     assert!(with(members, 2).is_err(), "one twice");
     assert!(with(members + 32, 2).is_err(), "one that joins is there");
-    for (at, value) in [(members - 1, 0), (members - 1, 17), (1, 4 | 4 << 4), (1, 4 | 5 << 4)] {
+    for (at, value) in [(members - 1, 0), (members - 1, 17), (1, 4 | 4 << 4), (1, 4 | 5 << 4), (1, 4 | 1)] {
         let mut bytes = bytes.clone();
         bytes[at] = value;
         assert!(SegmentSetRow::decode(&bytes).is_err(), "{value} at {at}");

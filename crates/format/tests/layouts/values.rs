@@ -197,23 +197,12 @@ pub fn set() -> impl Strategy<Value = SegmentSetRow> {
         (number(), any::<u32>()).prop_map(|(len, check)| SetRowState::Sealed { len, check }),
     ];
     let members = (prop::collection::btree_set(any::<[u8; 16]>(), 1..=16), any::<bool>());
-    (any::<u128>(), [number(), number()], any::<(bool, bool, bool, [u8; 16])>(), members, state).prop_map(
-        |(writer, [epoch, directory], (journal, settled, recovered, group), (members, joins), state)| {
+    (any::<u128>(), [number(), number()], any::<(bool, bool, [u8; 16])>(), members, state).prop_map(
+        |(writer, [epoch, directory], (settled, recovered, group), (members, joins), state)| {
             let mut set: Vec<_> = members.into_iter().collect();
             let joining = if joins && set.len() > 1 { set.pop() } else { None };
             let (epoch, directory) = (Epoch(epoch), Ino(directory));
-            SegmentSetRow {
-                writer,
-                epoch,
-                journal,
-                directory,
-                group,
-                set,
-                joining,
-                state,
-                settled,
-                recovered,
-            }
+            SegmentSetRow { writer, epoch, directory, group, set, joining, state, settled, recovered }
         },
     )
 }

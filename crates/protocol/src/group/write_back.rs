@@ -1,12 +1,13 @@
 //! Bytes on their way to a segment's set, and back.
 
-use forebay_group::{Fenced, GroupId, Incarnation, Lane, LogError, MemberId, ViewEpoch};
+use forebay_format::{Decoder, Encoder, FormatError};
+use forebay_group::{Fenced, GroupId, Incarnation, LogError, MemberId, ViewEpoch};
 use forebay_types::{Epoch, SegmentId, VolumeId};
 
 use crate::{
     admin::VolumeInfo,
     refusal::Rights,
-    word::{choice, lists, record},
+    word::{OnlyLog, Word, choice, lists, record},
 };
 
 /// The first message of a connection to a member: what follows on it is about this volume.
@@ -99,8 +100,6 @@ pub struct AppendPart {
     pub segment: SegmentId,
     /// Its epoch, as the writer knows it.
     pub epoch: Epoch,
-    /// What it has.
-    pub lane: Lane,
     /// Where in the segment.
     pub offset: u64,
     /// How many bytes: at least 1, and at most 8 MiB in a message.
@@ -270,7 +269,6 @@ record!(Greeted { member, incarnation, view, draining });
 record!(Vouch { volume, token, certificate });
 record!(VouchIn { group, vouch });
 record!(Vouched { volume, rights, for_ms, group, whole });
-record!(AppendPart { segment, epoch, lane, offset, len, check });
 record!(Appends { parts });
 record!(Seal { segment, epoch, len, check });
 record!(Copied { seal });
@@ -291,6 +289,25 @@ choice!(SegmentRefusal {
 choice!(FenceAnswer { 1 => Fenced { end, check, sealed, damaged }, 2 => Refused(why) });
 choice!(ReadBackAnswer { 1 => Read { check }, 2 => Refused(why) });
 lists!(AppendPart, SegmentAnswer);
+
+impl Word for AppendPart {
+    fn put(&self, to: &mut Encoder<'_>) {
+        let AppendPart { segment, epoch, offset, len, check } = self;
+        segment.put(to);
+        epoch.put(to);
+        OnlyLog.put(to);
+        offset.put(to);
+        len.put(to);
+        check.put(to);
+    }
+
+    fn take(from: &mut Decoder<'_>) -> Result<AppendPart, FormatError> {
+        let (segment, epoch) = (Word::take(from)?, Word::take(from)?);
+        let OnlyLog = Word::take(from)?;
+        let (offset, len, check) = (Word::take(from)?, Word::take(from)?, Word::take(from)?);
+        Ok(AppendPart { segment, epoch, offset, len, check })
+    }
+}
 
 #[cfg(test)]
 mod tests {

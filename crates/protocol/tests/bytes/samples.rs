@@ -2,8 +2,8 @@
 
 use forebay_format::row::{DirectoryRow, Extent, InodeRow, Layout, ObjectRef};
 use forebay_group::{
-    Candidate, Fenced, GroupId, Incarnation, Lane, Member, MemberId, MemberState, NotTaken, Offer, Verdict,
-    View, ViewEpoch,
+    Candidate, Fenced, GroupId, Incarnation, Member, MemberId, MemberState, NotTaken, Offer, Verdict, View,
+    ViewEpoch,
 };
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
@@ -183,10 +183,10 @@ pub fn on_sets() -> Vec<Operation> {
         Candidate { id: MemberId([8; 16]), weight: 1, zone: String::new() },
     ];
     let placing = Placing::Best { members, copies: 2, near: Some(MEMBER) };
-    let (lane, directory) = (Lane::Data, Ino(4097));
-    let open = OpenSegments { lane, directory, apart: true, count: 256, group: GROUP, placing };
+    let directory = Ino(4097);
+    let open = OpenSegments { directory, apart: true, count: 256, group: GROUP, placing };
     let set = Placing::Set(vec![MEMBER]);
-    let journal = OpenSegments { lane: Lane::Journal, apart: false, placing: set, ..open.clone() };
+    let near = OpenSegments { apart: false, placing: set, ..open.clone() };
     let stored = StoredSegment { segment, epoch, len: 4000, check: 6, offset: 128, raw: 9000 };
     let sealed = SealedSegment { segment, epoch, len: 4000, check: 6 };
     vec![
@@ -194,7 +194,7 @@ pub fn on_sets() -> Vec<Operation> {
         Op::Fenced(FencedCopies { member: MEMBER, copies: vec![fenced] }),
         Op::BytesBack(BytesBack { segment, from: 300, bytes: vec![1, 2, 3] }),
         Op::OpenSegments(open),
-        Op::OpenSegments(journal),
+        Op::OpenSegments(near),
         Op::Store(StoreSegments { object: OBJECT, segments: vec![stored] }),
         Op::Reseat(Reseat { segment, epoch, member: MEMBER }),
         Op::Settle(Settle { sealed: vec![sealed], settled: vec![segment] }),

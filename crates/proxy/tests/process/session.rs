@@ -7,7 +7,7 @@ use std::sync::{
 
 use forebay_client::{Events, Link, LinkConfig, Patience, RpcTransport, SystemTicks};
 use forebay_cluster::{Grant, Lease, Moment, Stamp};
-use forebay_group::{GroupId, Lane, MemberId};
+use forebay_group::{GroupId, MemberId};
 use forebay_protocol::{Answer, OpenSegments, Operation, Placing, Welcome};
 use forebay_rpc::{Address, Security};
 use forebay_types::{Epoch, Ino, SegmentId};
@@ -66,8 +66,8 @@ impl Session {
 
     /// Opens segments of which this member alone gets copies.
     pub fn open(&self, group: GroupId, member: MemberId, count: u32) -> Vec<SegmentId> {
-        let (lane, placing) = (Lane::Data, Placing::Set(vec![member]));
-        let open = OpenSegments { lane, directory: Ino::ROOT, apart: true, count, group, placing };
+        let placing = Placing::Set(vec![member]);
+        let open = OpenSegments { directory: Ino::ROOT, apart: true, count, group, placing };
         let patience = Patience::new(None, None);
         let told = self.link.ask(Operation::OpenSegments(open), None, None, (), &patience).unwrap();
         let Answer::Opened(opened) = told.response.answer else { panic!("{:?}", told.response.answer) };

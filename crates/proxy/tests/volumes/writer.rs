@@ -9,7 +9,6 @@ use std::sync::{
 use bytes::Bytes;
 use forebay_cluster::{SessionId, SlotNumber};
 use forebay_format::{footer::RunEntry, row::Extent, stream};
-use forebay_group::Lane;
 use forebay_meta::{NewInode, WriteAttr};
 use forebay_object::Backend;
 use forebay_owner::VolumeOwner;
@@ -75,8 +74,8 @@ impl Writer {
     /// A segment on these members.
     pub fn open(&self, set: &[&Member]) -> SegmentId {
         let placing = Placing::Set(set.iter().map(|member| member.id).collect());
-        let (lane, directory, group) = (Lane::Data, Ino::ROOT, GROUP);
-        let open = OpenSegments { lane, directory, apart: false, count: 1, group, placing };
+        let (directory, group) = (Ino::ROOT, GROUP);
+        let open = OpenSegments { directory, apart: false, count: 1, group, placing };
         match self.ask(Operation::OpenSegments(open)) {
             Answer::Opened(opened) => opened[0].segment,
             other => panic!("{other:?}"),

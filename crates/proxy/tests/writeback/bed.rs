@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use forebay_group::{Budget, GroupId, Incarnation, Lane, MemberId, NotActing, ViewEpoch};
+use forebay_group::{Budget, GroupId, Incarnation, MemberId, NotActing, ViewEpoch};
 use forebay_protocol::{
     Kind, Message, Refusal, Rights, VolumeInfo,
     group::{
@@ -202,7 +202,6 @@ fn append_request(parts: &[(SegmentId, u64, Bytes)], within_ms: u32) -> Outgoing
     let part = |(segment, offset, bytes): &(SegmentId, u64, Bytes)| AppendPart {
         segment: *segment,
         epoch: Epoch(1),
-        lane: Lane::Data,
         offset: *offset,
         len: bytes.len() as u32,
         check: crc32c::crc32c(bytes),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use forebay_cluster::Lease;
 use forebay_format::row::ObjectRef;
-use forebay_group::{GroupId, Lane, MemberId};
+use forebay_group::{GroupId, MemberId};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
 use forebay_protocol::{
@@ -265,7 +265,7 @@ fn of_groups(directory: Ino) -> Vec<Operation> {
     let (member, group) = (MemberId([1; 16]), GroupId([2; 16]));
     let (segment, epoch) = (SegmentId(1 << 40), Epoch(1));
     let placing = Placing::Set(vec![member]);
-    let open = OpenSegments { lane: Lane::Data, directory, apart: false, count: 1, group, placing };
+    let open = OpenSegments { directory, apart: false, count: 1, group, placing };
     let object = ObjectRef { epoch, id: ObjectId(1 << 40) };
     let stored = StoredSegment { segment, epoch, len: 1, check: 0, offset: 0, raw: 1 };
     vec![

@@ -1,6 +1,6 @@
 //! Segments over the members of a group, as servers tell of them, and members' sessions with volumes.
 
-use forebay_group::{GroupId, Incarnation, Lane, MemberId};
+use forebay_group::{GroupId, Incarnation, MemberId};
 use forebay_protocol::{
     Answer, Failure, FileCommit, Kind, OpenSegments, Operation, Placing, VolumeRequest,
     group::{GroupRequest, Leave, SetsOf, Tally, VolumeSets, Vouch, WriteClass},
@@ -21,8 +21,8 @@ fn sets_of(asks: &Asks, files: bool) -> VolumeSets {
 
 /// A file of 100 bytes in an open segment of these.
 fn written(session: &Session<'_>, group: GroupId, name: &str, set: [MemberId; 2]) {
-    let (lane, placing) = (Lane::Data, Placing::Set(set.to_vec()));
-    let open = OpenSegments { lane, directory: Ino::ROOT, apart: false, count: 1, group, placing };
+    let placing = Placing::Set(set.to_vec());
+    let open = OpenSegments { directory: Ino::ROOT, apart: false, count: 1, group, placing };
     let Answer::Opened(opened) = session.answer(Operation::OpenSegments(open)) else { panic!("not opened") };
     let Answer::Inode(inode) = session.make(name) else { panic!("not made") };
     let part = forebay_format::row::Extent {
@@ -119,7 +119,6 @@ fn once_what_is_written_goes_to_the_store_members_are_given_no_more() {
     written(&session, group, "file", ids);
     class(WriteClass::Object);
     let open = OpenSegments {
-        lane: Lane::Data,
         directory: Ino::ROOT,
         apart: false,
         count: 1,

@@ -217,14 +217,7 @@ impl Lanes {
         };
         let known: Vec<MemberId> = members.iter().map(|member| member.id).collect();
         let placing = Placing::Best { members, copies, near };
-        let open = OpenSegments {
-            lane: forebay_group::Lane::Data,
-            directory: place.directory,
-            apart,
-            count,
-            group,
-            placing,
-        };
+        let open = OpenSegments { directory: place.directory, apart, count, group, placing };
         let opened = match asks.ask_in(session, Operation::OpenSegments(open), None)?.answer {
             Answer::Opened(opened) => opened,
             // The directory is gone, or there are too many already: the store takes it.

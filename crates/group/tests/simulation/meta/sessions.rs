@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use forebay_cluster::SessionId;
-use forebay_group::{Candidate, Closed, Lane, PieceKey, SetRow, SetState, placement};
+use forebay_group::{Candidate, Closed, PieceKey, SetRow, SetState, placement};
 use forebay_types::SegmentId;
 use rand::RngExt;
 
@@ -140,7 +140,7 @@ fn open(
     let mut opened = Vec::new();
     for segment in (first..first + count).map(|number| SegmentId(number << 8)) {
         let set = placement::choose(PieceKey::of(segment, 0), members, copies, None);
-        let row = SetRow::open(session, Lane::Data, set.clone());
+        let row = SetRow::open(session, set.clone());
         opened.push(Opened { segment, epoch: row.epoch, set });
         txn.put_set(Key::Set(segment), row);
         txn.put_segment(Key::Segment(segment), SegmentRow::default());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_engine::{Batch, Engine};
 use forebay_format::key::Item;
-use forebay_group::{GroupId, Incarnation, Lane, MemberId};
+use forebay_group::{GroupId, Incarnation, MemberId};
 use forebay_protocol::{
     Answer, Bounds, Disks, Failure, OpenSegments, Operation, Placing, PolicyChange, PolicyEdit, PolicyKept,
     PolicyReport, PolicyRule, PolicySums, WantedPlace, Wish, confined_in, is_confined, unconfined,
@@ -74,7 +74,7 @@ fn what_is_pinned_and_stored_is_told_to_members_of_the_group() {
         let sub = made_in(&client, dir, "sub", FileKind::Directory);
         let ino = made_in(&client, sub, "a", FileKind::Regular);
         // What the store does not have is with members already.
-        let set = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        let set = open_of(Ino::ROOT, 1, Placing::Set(vec![A, B]));
         let segment = opened(&client, set)[0].segment;
         assert_eq!(committed(&client, ino, segment, 0, 100), Answer::Committed(Vec::new()));
         assert_eq!(wanted(&server, GROUP), []);
@@ -327,7 +327,7 @@ fn what_members_may_not_have_is_committed_from_the_store_alone() {
     let policy = server.owner.policy_of(ino).unwrap().policy;
     let below = Answer::Failed(Failure::BelowClass);
     let on_members = |ino, from| {
-        let set = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        let set = open_of(Ino::ROOT, 1, Placing::Set(vec![A, B]));
         committed(&client, ino, opened(&client, set)[0].segment, from, 100)
     };
     assert_eq!(
@@ -380,7 +380,7 @@ fn of_several_groups_each_has_only_what_it_may_have() {
     edit(&server, both, PolicyEdit { exclude: Some(Some(OTHER)), ..to });
     let below = Answer::Failed(Failure::BelowClass);
     let on_members = |ino, group, from| {
-        let set = OpenSegments { group, ..open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B])) };
+        let set = OpenSegments { group, ..open_of(Ino::ROOT, 1, Placing::Set(vec![A, B])) };
         committed(&client, ino, opened(&client, set)[0].segment, from, 100)
     };
     let taken = || Answer::Committed(Vec::new());
@@ -455,7 +455,7 @@ fn members_are_told_of_which_segments_bytes_may_not_be_on_all_disks() {
     let server = world.owner();
     let client = server.begin(1);
     let dir = client.inode(make_directory("d")).ino;
-    let open = |directory| open_of(Lane::Data, directory, 1, Placing::Set(vec![A, B]));
+    let open = |directory| open_of(directory, 1, Placing::Set(vec![A, B]));
     let plain = opened(&client, open(dir))[0].segment;
     let confined = opened(&client, open(confined_in(dir)))[0].segment;
     assert_ne!(plain.0 >> 8, confined.0 >> 8, "they lie in runs of their own");

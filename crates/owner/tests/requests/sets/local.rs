@@ -9,7 +9,7 @@ fn on(writer: &Client<'_>, name: &str, set: &[MemberId]) -> (Ino, SegmentId) {
     let candidate = |id: &MemberId| Candidate { id: *id, weight: 1, zone: id.to_string() };
     let (members, copies) = (set.iter().map(candidate).collect(), set.len() as u8);
     let placing = Placing::Best { members, copies, near: set.first().copied() };
-    let opened = opened(writer, open_of(Lane::Data, Ino::ROOT, 1, placing)).remove(0);
+    let opened = opened(writer, open_of(Ino::ROOT, 1, placing)).remove(0);
     assert_eq!((opened.set.len(), opened.set[0]), (set.len(), set[0]));
     let ino = writer.inode(make(name)).ino;
     assert_eq!(committed(writer, ino, opened.segment, 0, 3), Answer::Committed(vec![]));

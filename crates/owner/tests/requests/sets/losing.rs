@@ -89,7 +89,7 @@ fn a_writer_that_lives_is_told_and_writes_elsewhere() {
     let (gone, next) = (open(&writer), open(&writer));
     assert_eq!(committed(&writer, ino, gone, 0, 3), Answer::Committed(vec![]));
     server.owner.group_is(GROUP, &without(&[C], &[A, B], 5));
-    let stays = opened(&writer, open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![B, C])))[0].segment;
+    let stays = opened(&writer, open_of(Ino::ROOT, 1, Placing::Set(vec![B, C])))[0].segment;
     tidied(&server, &writer);
     assert!(is_lost(&world, gone) && is_lost(&world, next) && !is_lost(&world, stays));
     let other = writer.inode(make("b")).ino;
@@ -431,5 +431,5 @@ fn what_is_lost_is_not_shared_with_another_file() {
 
 /// A segment on B and C.
 fn open_elsewhere(client: &Client<'_>) -> SegmentId {
-    opened(client, open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![B, C])))[0].segment
+    opened(client, open_of(Ino::ROOT, 1, Placing::Set(vec![B, C])))[0].segment
 }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use forebay_cluster::SessionId;
 use forebay_format::{key::Key, row::Row, set_row::SegmentSetRow};
 use forebay_group::{
-    Append, Candidate, GroupId, GroupRow, Incarnation, Lane, Member as Mate, MemberId, MemberLog,
-    MemberState, NotTaken, PieceKey, Verdict, placement,
+    Append, Candidate, GroupId, GroupRow, Incarnation, Member as Mate, MemberId, MemberLog, MemberState,
+    NotTaken, PieceKey, Verdict, placement,
 };
 use forebay_protocol::{
     Answer, Failure, FencedCopies, FencedCopy, FileCommit, Judged, Numbers, OfferCopies, OpenSegments,
@@ -36,8 +36,8 @@ pub const A: MemberId = MemberId([1; 16]);
 pub const B: MemberId = MemberId([2; 16]);
 const C: MemberId = MemberId([3; 16]);
 
-fn open_of(lane: Lane, directory: Ino, count: u32, placing: Placing) -> OpenSegments {
-    OpenSegments { lane, directory, apart: false, count, group: GROUP, placing }
+fn open_of(directory: Ino, count: u32, placing: Placing) -> OpenSegments {
+    OpenSegments { directory, apart: false, count, group: GROUP, placing }
 }
 
 fn opened(client: &Client<'_>, open: OpenSegments) -> Vec<OpenedSegment> {
@@ -50,7 +50,7 @@ fn opened(client: &Client<'_>, open: OpenSegments) -> Vec<OpenedSegment> {
 /// A segment on A and B.
 fn open(client: &Client<'_>) -> SegmentId {
     let set = Placing::Set(vec![A, B]);
-    opened(client, open_of(Lane::Data, Ino::ROOT, 1, set))[0].segment
+    opened(client, open_of(Ino::ROOT, 1, set))[0].segment
 }
 
 /// A member with its log; what it writes is on stable storage at once.
@@ -163,7 +163,7 @@ fn members_get_segments_in_turn_whoever_opens_them() {
     let members: Vec<Candidate> =
         [A, B, C].map(|id| Candidate { id, weight: 1, zone: id.to_string() }).to_vec();
     let best = Placing::Best { members: members.clone(), copies: 2, near: None };
-    let stream = |count| OpenSegments { apart: true, ..open_of(Lane::Data, Ino::ROOT, count, best.clone()) };
+    let stream = |count| OpenSegments { apart: true, ..open_of(Ino::ROOT, count, best.clone()) };
     for round in 0..10 {
         let (mut asked, mut has) = (BTreeMap::new(), BTreeMap::new());
         let some: Vec<_> = (1..=4)
@@ -209,14 +209,14 @@ fn what_lies_together_gets_neighbouring_numbers_and_streams_get_distant_ones() {
             .to_vec();
         let best = Placing::Best { members: members.clone(), copies: 2, near: Some(C) };
         let directory = Ino::ROOT;
-        let first = opened(&one, open_of(Lane::Data, directory, 3, best.clone()));
-        let more = opened(&two, open_of(Lane::Data, directory, 255, best.clone()));
+        let first = opened(&one, open_of(directory, 3, best.clone()));
+        let more = opened(&two, open_of(directory, 255, best.clone()));
         let start = first[0].segment.0;
         assert_eq!(start % 256, 0);
         let all: Vec<u64> = first.iter().chain(&more).map(|one| one.segment.0).collect();
         assert_eq!(all[..256], (start..start + 256).collect::<Vec<_>>(), "from whichever client they come");
         assert!(all[256].is_multiple_of(256) && all[256] > all[255]);
-        let stream = OpenSegments { apart: true, ..open_of(Lane::Data, directory, 3, best.clone()) };
+        let stream = OpenSegments { apart: true, ..open_of(directory, 3, best.clone()) };
         let stream = opened(&one, stream);
         let distant = |pair: &[OpenedSegment]| {
             let (one, next) = (pair[0].segment.0, pair[1].segment.0);
@@ -229,15 +229,14 @@ fn what_lies_together_gets_neighbouring_numbers_and_streams_get_distant_ones() {
             let row = row(&world, opened.segment).unwrap();
             assert_eq!((row.epoch, row.writer, row.directory), (opened.epoch, 1, directory));
         }
-        let elsewhere =
-            opened(&one, open_of(Lane::Data, one.inode(super::world::make_directory("d")).ino, 1, best));
+        let elsewhere = opened(&one, open_of(one.inode(super::world::make_directory("d")).ino, 1, best));
         assert_ne!(elsewhere[0].segment.0 >> 8, all[257] >> 8);
         // A later owner gives none of these again.
         let later = world.owner();
         later.owner.reclaim(one.session, &[]).unwrap();
         later.owner.reclaim(two.session, &[]).unwrap();
         let again = later.client(one.session, one.next());
-        let next = opened(&again, open_of(Lane::Journal, directory, 1, Placing::Set(vec![A])));
+        let next = opened(&again, open_of(directory, 1, Placing::Set(vec![A])));
         assert!(next[0].segment > elsewhere[0].segment);
         later.stop().unwrap();
     }
@@ -258,9 +257,6 @@ fn a_writer_names_what_it_appends_to_and_others_are_told_who_has_it() {
         assert_eq!(committed(&other, ino, segment, 0, 100), refused, "another one's");
         let end = 4 << 20;
         assert_eq!(committed(&writer, ino, segment, end - 5, 6), refused, "no segment is so long");
-        let journal = open_of(Lane::Journal, Ino::ROOT, 1, Placing::Set(vec![A, B]));
-        let journal = opened(&writer, journal)[0].segment;
-        assert_eq!(committed(&writer, ino, journal, 0, 10), refused, "what has no bytes of files");
         let whole = vec![1; 500];
         assert_eq!(writer.ask(settle(vec![sealed(segment, &whole)], vec![])).answer(), Answer::Done);
         assert_eq!(committed(&writer, ino, segment, 400, 100), taken);
@@ -281,7 +277,7 @@ fn what_goes_to_the_store_alone_is_not_taken_from_members() {
         let (taken, below) = (Answer::Committed(vec![]), Answer::Failed(Failure::BelowClass));
         assert_eq!(committed(&writer, ino, segment, 0, 100), taken);
         server.owner.set_to_store(true);
-        let more = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B]));
+        let more = open_of(Ino::ROOT, 1, Placing::Set(vec![A, B]));
         assert_eq!(writer.ask(Operation::OpenSegments(more)).answer(), below);
         assert_eq!(committed(&writer, ino, segment, 100, 100), below);
         // What was taken before goes its way.
@@ -358,8 +354,8 @@ fn an_answer_that_was_lost_is_the_same_again() {
     let server = world.owner();
     let (writer, proxy) = (server.begin(1), server.begin(2));
     let given = numbers(&proxy, 2);
-    let request = writer
-        .request(Operation::OpenSegments(open_of(Lane::Data, Ino::ROOT, 2, Placing::Set(vec![A, B]))), None);
+    let request =
+        writer.request(Operation::OpenSegments(open_of(Ino::ROOT, 2, Placing::Set(vec![A, B]))), None);
     let first = server.submit(request.clone()).answer();
     assert_eq!(server.submit(request).answer(), first);
     let Answer::Opened(opened) = first else { panic!("{first:?}") };

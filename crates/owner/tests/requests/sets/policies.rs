@@ -17,7 +17,6 @@ use super::{
     },
     A, B, C, committed, open, open_of, opened, store, stored,
 };
-use forebay_group::Lane;
 use forebay_protocol::Placing;
 
 const BELOW: Answer = Answer::Failed(Failure::BelowClass);
@@ -180,7 +179,7 @@ fn no_commit_is_taken_below_the_class_of_a_file() {
         let client = server.begin(1);
         let (high, low) = (client.inode(make("high")).ino, client.inode(make("low")).ino);
         let two = open(&client);
-        let three = open_of(Lane::Data, Ino::ROOT, 1, Placing::Set(vec![A, B, C]));
+        let three = open_of(Ino::ROOT, 1, Placing::Set(vec![A, B, C]));
         let three = opened(&client, three)[0].segment;
         assert_eq!(committed(&client, high, two, 0, 100), TAKEN, "nothing was said");
         set(&server, high, Some(SyncClass::Replica(3)));

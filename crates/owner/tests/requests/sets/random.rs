@@ -12,7 +12,7 @@ use forebay_format::{
     key,
     row::{Extent, ObjectRef},
 };
-use forebay_group::{GroupId, Lane, MemberId, MemberLog, NotTaken};
+use forebay_group::{GroupId, MemberId, MemberLog, NotTaken};
 use forebay_meta::PieceSource;
 use forebay_protocol::{
     Answer, FencedCopies, FencedCopy, Judged, OfferCopies, OpenSegments, Operation, Placing, Push,
@@ -133,8 +133,8 @@ impl<'a> Play<'a> {
         let first = self.random.below(3) as usize;
         let set = [first, (first + 1 + self.random.below(2) as usize) % 3];
         let placing = Placing::Set(set.map(|at| self.members[at].id).to_vec());
-        let (lane, directory, group) = (Lane::Data, Ino::ROOT, GROUP);
-        let open = OpenSegments { lane, directory, apart: false, count: 1, group, placing };
+        let (directory, group) = (Ino::ROOT, GROUP);
+        let open = OpenSegments { directory, apart: false, count: 1, group, placing };
         let Answer::Opened(opened) = self.ask_as(0, Operation::OpenSegments(open)) else { panic!() };
         self.open.push(Open { segment: opened[0].segment, set, whole: Vec::new() });
     }
