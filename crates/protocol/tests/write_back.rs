@@ -8,8 +8,8 @@ use forebay_group::{GroupId, Incarnation, MemberId, ViewEpoch};
 use forebay_protocol::{
     Message, Rights, VolumeInfo,
     group::{
-        AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
-        SegmentAnswer, SegmentRefusal, Taken, Vouch, VouchIn, Vouched,
+        AppendPart, Appends, Copied, Copies, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer,
+        Seal, SegmentAnswer, SegmentRefusal, Taken, Vouch, VouchIn, Vouched,
     },
 };
 use forebay_types::{Compression, Epoch, SegmentId, Timespec, VolumeId};
@@ -25,7 +25,14 @@ const MEMBER: MemberId = MemberId([2; 16]);
 const SEAL: Seal = Seal { segment: SegmentId(256), epoch: Epoch(1), len: 300, check: 0xdead_beef };
 
 fn part(offset: u64) -> AppendPart {
-    AppendPart { segment: SegmentId(256), epoch: Epoch(1), offset, len: 300, check: 7 }
+    AppendPart {
+        segment: SegmentId(256),
+        epoch: Epoch(1),
+        copies: Copies::Several,
+        offset,
+        len: 300,
+        check: 7,
+    }
 }
 
 fn volume() -> VolumeInfo {
@@ -113,14 +120,15 @@ fn the_bytes_stay() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let appends = Appends { parts: vec![part(64), part(65)] };
     assert_eq!(hex(&appends.encode()), "0280020101 40ac0207 80020101 41ac0207".replace(' ', ""));
-    // The third byte of a part says nothing, and is always 1.
+    // The fourth byte of a part was always 1 in builds that did not look at it.
     let other = |at: usize, value: u8| {
         let mut bytes = appends.encode();
         bytes[at] = value;
         Appends::decode(&bytes)
     };
     assert_eq!(other(4, 1), Ok(appends.clone()));
-    assert!(other(4, 0).is_err() && other(4, 2).is_err());
+    assert_eq!(other(4, 2).map(|appends| appends.parts[0].copies), Ok(Copies::One));
+    assert!(other(4, 0).is_err() && other(4, 3).is_err());
     assert_eq!(hex(&SEAL.encode()), "800201ac02effdb6f50d");
     let taken = Taken {
         member: MEMBER,

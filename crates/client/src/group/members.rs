@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use forebay_group::{Append, GroupId, MemberId, MemberState};
-use forebay_protocol::{Bounds, SealedSegment};
+use forebay_protocol::{Bounds, SealedSegment, group::Copies};
 use forebay_types::{SegmentId, SyncClass};
 
 use super::{VolumeGroup, groups::Known, link::MemberLink, writes::Asking};
@@ -155,9 +155,10 @@ impl Members for VolumeGroup {
 
     fn append(&self, set: &[MemberId], append: &Append) -> Vec<Result<Appended, MemberFailed>> {
         let (sent, shared) = (append.clone(), Arc::downgrade(&self.shared));
+        let copies = if set.len() > 1 { Copies::Several } else { Copies::One };
         let reached = self.reach(set);
         let answers = self.ask_all(set, &reached, move |link, asking| {
-            let (appended, epoch) = link.writes.append(&sent, asking)?;
+            let (appended, epoch) = link.writes.append((&sent, copies), asking)?;
             if let Some(shared) = shared.upgrade() {
                 shared.told(epoch, asking.view);
             }

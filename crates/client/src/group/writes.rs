@@ -12,7 +12,9 @@ use bytes::Bytes;
 use forebay_group::{Append, GroupId, MemberId, ViewEpoch};
 use forebay_protocol::{
     Kind, Message, Refusal, SealedSegment,
-    group::{AppendPart, Appends, Greet, Greeted, ReadBack, ReadBackAnswer, Seal, SegmentAnswer, Taken},
+    group::{
+        AppendPart, Appends, Copies, Greet, Greeted, ReadBack, ReadBackAnswer, Seal, SegmentAnswer, Taken,
+    },
 };
 use forebay_rpc::{
     Address, Client, ClientConfig, Security,
@@ -108,12 +110,12 @@ impl WriteLink {
     /// Appends, and says up to where the member has its copy on stable storage, and by which view it goes.
     pub(super) fn append(
         &self,
-        append: &Append,
+        (append, copies): (&Append, Copies),
         asking: &Asking<'_>,
     ) -> Result<(Appended, ViewEpoch), String> {
         let Append { segment, epoch, offset, check, .. } = *append;
         let len = u32::try_from(append.bytes.len()).map_err(|_| "too many bytes at once".to_owned())?;
-        let part = AppendPart { segment, epoch, offset, len, check };
+        let part = AppendPart { segment, epoch, copies, offset, len, check };
         let body = Appends { parts: vec![part] }.encode();
         let _unanswered = Turn::new(&self.unanswered, len.into());
         let kib = self.unanswered.load(Relaxed).div_ceil(1024);

@@ -18,7 +18,7 @@ pub use views::{
     LostMember, MemberNumbers, NoWriteClass, RenewMember, Renewed, ViewOf, ViewsOf, WriteClass,
 };
 pub use write_back::{
-    AppendPart, Appends, Copied, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
+    AppendPart, Appends, Copied, Copies, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
     SegmentAnswer, SegmentRefusal, Taken, Vouch, VouchIn, Vouched,
 };
 

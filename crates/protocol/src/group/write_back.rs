@@ -1,13 +1,12 @@
 //! Bytes on their way to a segment's set, and back.
 
-use forebay_format::{Decoder, Encoder, FormatError};
 use forebay_group::{Fenced, GroupId, Incarnation, LogError, MemberId, ViewEpoch};
 use forebay_types::{Epoch, SegmentId, VolumeId};
 
 use crate::{
     admin::VolumeInfo,
     refusal::Rights,
-    word::{OnlyLog, Word, choice, lists, record},
+    word::{choice, lists, record},
 };
 
 /// The first message of a connection to a member: what follows on it is about this volume.
@@ -93,6 +92,15 @@ pub struct Vouched {
     pub whole: bool,
 }
 
+/// Whether others of a segment's set get its bytes, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// They do.
+    Several,
+    /// This is the only copy (class `local`).
+    One,
+}
+
 /// Bytes for one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppendPart {
@@ -100,6 +108,8 @@ pub struct AppendPart {
     pub segment: SegmentId,
     /// Its epoch, as the writer knows it.
     pub epoch: Epoch,
+    /// Who gets them.
+    pub copies: Copies,
     /// Where in the segment.
     pub offset: u64,
     /// How many bytes: at least 1, and at most 8 MiB in a message.
@@ -269,7 +279,10 @@ record!(Greeted { member, incarnation, view, draining });
 record!(Vouch { volume, token, certificate });
 record!(VouchIn { group, vouch });
 record!(Vouched { volume, rights, for_ms, group, whole });
+record!(AppendPart { segment, epoch, copies, offset, len, check });
 record!(Appends { parts });
+// Once the log that the bytes were for; members of those builds do not look at it.
+choice!(Copies { 1 => Several, 2 => One });
 record!(Seal { segment, epoch, len, check });
 record!(Copied { seal });
 record!(Taken { member, parts, pace_us, view, draining });
@@ -289,25 +302,6 @@ choice!(SegmentRefusal {
 choice!(FenceAnswer { 1 => Fenced { end, check, sealed, damaged }, 2 => Refused(why) });
 choice!(ReadBackAnswer { 1 => Read { check }, 2 => Refused(why) });
 lists!(AppendPart, SegmentAnswer);
-
-impl Word for AppendPart {
-    fn put(&self, to: &mut Encoder<'_>) {
-        let AppendPart { segment, epoch, offset, len, check } = self;
-        segment.put(to);
-        epoch.put(to);
-        OnlyLog.put(to);
-        offset.put(to);
-        len.put(to);
-        check.put(to);
-    }
-
-    fn take(from: &mut Decoder<'_>) -> Result<AppendPart, FormatError> {
-        let (segment, epoch) = (Word::take(from)?, Word::take(from)?);
-        let OnlyLog = Word::take(from)?;
-        let (offset, len, check) = (Word::take(from)?, Word::take(from)?, Word::take(from)?);
-        Ok(AppendPart { segment, epoch, offset, len, check })
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -87,7 +87,7 @@ pub trait Surroundings: Send + Sync {
     /// A copy that is clean: it is cached, where its piece belongs here, or a client of this machine wrote it.
     fn keep(&self, volume: &VolumeInfo, segment: SegmentId, place: &SegmentPlace, bytes: &Bytes);
 
-    /// Whether clients of this machine stream into the log: the other copies go by the machine's cable, as puts do.
+    /// Whether clients of this machine stream into the log what other members get as well: those copies go by the machine's cable, as puts do.
     fn writers_stream(&self) -> bool;
 
     /// Gives another member a sealed segment, and waits until it has all of it on stable storage.

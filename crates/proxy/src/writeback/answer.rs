@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use forebay_group::{Append, NotActing, Step, Verdict};
 use forebay_protocol::group::{
-    AppendPart, Appends, Copied, Fence, FenceAnswer, ReadBack, ReadBackAnswer, Seal, SegmentAnswer,
+    AppendPart, Appends, Copied, Copies, Fence, FenceAnswer, ReadBack, ReadBackAnswer, Seal, SegmentAnswer,
     SegmentRefusal, Taken,
 };
 use forebay_rpc::{
@@ -42,14 +42,14 @@ impl WriteBack {
         let Appends { parts } = decode(&request.body)?;
         let appends = split(&parts, &request.bulk)?;
         let mut taken = Vec::with_capacity(appends.len());
-        for append in &appends {
-            taken.push(self.take_in(bound, append).await);
+        for (append, part) in appends.iter().zip(&parts) {
+            taken.push(self.take_in(bound, append, part.copies).await);
         }
         self.settled(taken).await
     }
 
     /// Takes one in; waits as long as there is no room for bytes of a segment that is open here.
-    async fn take_in(&self, bound: &Bound, append: &Append) -> Result<Step, PutError> {
+    async fn take_in(&self, bound: &Bound, append: &Append, copies: Copies) -> Result<Step, PutError> {
         let mut durable = self.log.durable();
         let mut waited = false;
         loop {
@@ -63,7 +63,7 @@ impl WriteBack {
                 }
                 result => {
                     if result.is_ok() && bound.here {
-                        self.written_here.note(bound.volume, append.segment, append.bytes.len());
+                        self.written_here.note(bound.volume, append.segment, append.bytes.len(), copies);
                     }
                     return result;
                 }
@@ -170,7 +170,7 @@ impl WriteBack {
         let whole = self.log.kept(bound.volume, segment).is_some_and(|kept| kept.end() == seal.len);
         if !whole && !bytes.is_empty() {
             let append = Append { segment, epoch, offset: 0, bytes, check };
-            if let Err(error) = self.take_in(bound, &append).await {
+            if let Err(error) = self.take_in(bound, &append, Copies::Several).await {
                 return self.settled(vec![Err(error)]).await;
             }
         }

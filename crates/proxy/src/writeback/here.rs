@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use forebay_protocol::group::Copies;
 use forebay_types::{SegmentId, VolumeId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -26,6 +27,7 @@ pub struct WrittenHere {
     /// The last ones, and those before.
     segments: Mutex<(Segments, Segments)>,
     bytes: AtomicU64,
+    /// Of what other members get as well.
     rate: Mutex<Rate>,
 }
 
@@ -57,9 +59,11 @@ impl Rate {
 
 impl WrittenHere {
     /// So many bytes of a segment were taken in from a client of this machine.
-    pub(super) fn note(&self, volume: VolumeId, segment: SegmentId, bytes: usize) {
+    pub(super) fn note(&self, volume: VolumeId, segment: SegmentId, bytes: usize, copies: Copies) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
-        self.rate.lock().note(bytes as u64, Instant::now());
+        if copies == Copies::Several {
+            self.rate.lock().note(bytes as u64, Instant::now());
+        }
         let mut segments = self.segments.lock();
         if segments.0.len() >= SEGMENTS {
             segments.1 = std::mem::take(&mut segments.0);
@@ -73,7 +77,7 @@ impl WrittenHere {
         last.contains(&(volume, segment)) || before.contains(&(volume, segment))
     }
 
-    /// Whether clients of this machine write a MiB a second or more.
+    /// Whether clients of this machine write a MiB a second or more that other members get as well.
     pub(crate) fn is_stream(&self) -> bool {
         self.rate.lock().is_stream(Instant::now())
     }
@@ -102,14 +106,23 @@ mod tests {
     }
 
     #[test]
+    fn what_no_other_member_gets_is_no_stream() {
+        let (here, volume) = (WrittenHere::default(), VolumeId([1; 16]));
+        here.note(volume, SegmentId(5), STREAM as usize, Copies::One);
+        assert!(!here.is_stream());
+        here.note(volume, SegmentId(5), STREAM as usize, Copies::Several);
+        assert!(here.is_stream());
+    }
+
+    #[test]
     fn the_last_segments_are_known_and_not_too_many() {
         let (here, volume) = (WrittenHere::default(), VolumeId([1; 16]));
-        here.note(volume, SegmentId(5), 100);
-        here.note(volume, SegmentId(5), 20);
+        here.note(volume, SegmentId(5), 100, Copies::Several);
+        here.note(volume, SegmentId(5), 20, Copies::One);
         assert!(here.has(volume, SegmentId(5)) && !here.has(volume, SegmentId(6)));
         assert!(!here.has(VolumeId([2; 16]), SegmentId(5)), "of another volume");
         let many = 3 * SEGMENTS as u64;
-        (10..10 + many).for_each(|number| here.note(volume, SegmentId(number), 1));
+        (10..10 + many).for_each(|number| here.note(volume, SegmentId(number), 1, Copies::One));
         assert!((many - SEGMENTS as u64..many).all(|at| here.has(volume, SegmentId(10 + at))));
         let (last, before) = &*here.segments.lock();
         assert!(last.len() + before.len() <= 2 * SEGMENTS, "{} and {}", last.len(), before.len());

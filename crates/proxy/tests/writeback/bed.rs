@@ -13,7 +13,7 @@ use forebay_group::{Budget, GroupId, Incarnation, MemberId, NotActing, ViewEpoch
 use forebay_protocol::{
     Kind, Message, Refusal, Rights, VolumeInfo,
     group::{
-        AppendPart, Appends, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
+        AppendPart, Appends, Copies, Fence, FenceAnswer, Greet, Greeted, ReadBack, ReadBackAnswer, Seal,
         SegmentAnswer, Taken, Vouch, Vouched,
     },
 };
@@ -202,6 +202,7 @@ fn append_request(parts: &[(SegmentId, u64, Bytes)], within_ms: u32) -> Outgoing
     let part = |(segment, offset, bytes): &(SegmentId, u64, Bytes)| AppendPart {
         segment: *segment,
         epoch: Epoch(1),
+        copies: Copies::Several,
         offset: *offset,
         len: bytes.len() as u32,
         check: crc32c::crc32c(bytes),
