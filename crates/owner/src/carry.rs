@@ -100,7 +100,6 @@ pub(crate) fn needs_of(operation: &Operation, named: &Named<'_>) -> Result<Vec<N
         | Operation::GroupRules(_)
         | Operation::Reserve { .. }
         | Operation::Fenced(_)
-        | Operation::BytesBack(_)
         | Operation::OpenSegments(_)
         | Operation::Store(_)
         | Operation::Reseat(_)
@@ -174,7 +173,6 @@ fn wants<'a>(operation: &'a Operation, inodes: &mut Vec<Ino>, names: &mut Vec<(I
         | Operation::UnlockHandle(..)
         | Operation::Offer(_)
         | Operation::Fenced(_)
-        | Operation::BytesBack(_)
         | Operation::Store(_)
         | Operation::Reseat(_)
         | Operation::Settle(_) => {}
@@ -271,7 +269,6 @@ fn leased(operation: &Operation, answer: &Answer) -> Vec<Ino> {
         | Operation::UnlockHandle(..)
         | Operation::Offer(_)
         | Operation::Fenced(_)
-        | Operation::BytesBack(_)
         | Operation::OpenSegments(_)
         | Operation::Store(_)
         | Operation::Reseat(_)
@@ -353,7 +350,6 @@ pub(crate) fn carry_out(
         | Operation::Map(..)
         | Operation::Offer(_)
         | Operation::Fenced(_)
-        | Operation::BytesBack(_)
         | Operation::OpenSegments(_)
         | Operation::Store(_)
         | Operation::Reseat(_)

@@ -138,8 +138,8 @@ fn changes_files(operation: &Operation) -> bool {
 
 /// Whether it is what a member of a group does, for all who write: it sees everything.
 fn is_of_a_member(operation: &Operation) -> bool {
-    use Operation::{BytesBack, Fenced, Offer, Reseat, Store};
-    matches!(operation, Offer(_) | Fenced(_) | BytesBack(_) | Store(_) | Reseat(_))
+    use Operation::{Fenced, Offer, Reseat, Store};
+    matches!(operation, Offer(_) | Fenced(_) | Store(_) | Reseat(_))
 }
 
 /// The inodes that an operation names. Those of a commit, to be held, and to be sealed are looked at one by one: what is not seen is not there.
@@ -183,7 +183,6 @@ fn named(operation: &Operation) -> [Option<Ino>; 2] {
         | Operation::Release(_)
         | Operation::Offer(_)
         | Operation::Fenced(_)
-        | Operation::BytesBack(_)
         | Operation::Store(_)
         | Operation::Reseat(_)
         | Operation::Settle(_) => [None, None],

@@ -36,8 +36,8 @@ pub use refusal::{Refusal, Rights};
 pub use request::{Request, Response};
 pub use session::{Hello, Push, RETURNS_MAX, Recall, Reclaim, Reclaimed, Return, Welcome};
 pub use sets::{
-    BytesBack, FencedCopies, FencedCopy, Judged, MEMBERS_MAX, OPEN_MAX, OfferCopies, OpenSegments,
-    OpenedSegment, Placing, Reseat, SEGMENTS_MAX, SET_MAX, SealedSegment, SetPlace, Settle, StoreSegments,
-    StoredSegment, ZONE_MAX, confined_in, is_confined, unconfined,
+    FencedCopies, FencedCopy, Judged, MEMBERS_MAX, OPEN_MAX, OfferCopies, OpenSegments, OpenedSegment,
+    Placing, Reseat, SEGMENTS_MAX, SET_MAX, SealedSegment, SetPlace, Settle, StoreSegments, StoredSegment,
+    ZONE_MAX, confined_in, is_confined, unconfined,
 };
 pub use word::{Message, Word};

@@ -8,7 +8,7 @@ use crate::{
     ahead::Step,
     commit::Commit,
     policy::PolicyChange,
-    sets::{BytesBack, FencedCopies, OfferCopies, OpenSegments, Reseat, Settle, StoreSegments},
+    sets::{FencedCopies, OfferCopies, OpenSegments, Reseat, Settle, StoreSegments},
     word::choice,
 };
 
@@ -132,8 +132,6 @@ pub enum Operation {
     Offer(OfferCopies),
     /// A member of a group has fenced segments, as it was asked to: what it has of them. It changes nothing but what the owner has in memory.
     Fenced(FencedCopies),
-    /// A member of a group hands bytes of a segment back, as it was asked to. It changes nothing but what the owner has in memory.
-    BytesBack(BytesBack),
     /// What `fsync` of what goes by these policies waits for at least. Answered by [`crate::Answer::Classes`], or by
     /// [`crate::Answer::Rules`] where one of them says besides on which disks bytes may be.
     Classes(Vec<PolicyId>),
@@ -159,6 +157,7 @@ pub enum Operation {
     ChangePolicy(PolicyChange),
 }
 
+// 12 is never used again: a member answered push 6 with it, which no owner ever sent.
 choice!(Operation {
     1 => Lookup(parent, name),
     2 => Inode(ino),
@@ -171,7 +170,6 @@ choice!(Operation {
     9 => TestLock(ino, request),
     10 => Offer(offer),
     11 => Fenced(fenced),
-    12 => BytesBack(bytes),
     13 => Classes(policies),
     14 => Reserve { needs, spare },
     15 => GroupRules(policies),
@@ -209,8 +207,8 @@ impl Operation {
     #[must_use]
     pub fn changes(&self) -> bool {
         use Operation::{
-            BytesBack, Classes, Entries, Fenced, GroupRules, Inode, Lookup, Map, Offer, ReadLink, Reserve,
-            Space, TestLock, Xattr, Xattrs,
+            Classes, Entries, Fenced, GroupRules, Inode, Lookup, Map, Offer, ReadLink, Reserve, Space,
+            TestLock, Xattr, Xattrs,
         };
         !matches!(
             self,
@@ -225,7 +223,6 @@ impl Operation {
                 | TestLock(..)
                 | Offer(_)
                 | Fenced(_)
-                | BytesBack(_)
                 | Classes(_)
                 | GroupRules(_)
                 | Reserve { .. }

@@ -137,17 +137,6 @@ pub enum Push {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The member is to hand bytes of a segment back, by [`crate::Operation::BytesBack`].
-    ReadBack {
-        /// The member.
-        member: MemberId,
-        /// Which segment.
-        segment: SegmentId,
-        /// The first byte.
-        from: u64,
-        /// How many.
-        len: u32,
-    },
     /// Segments were given up since the session was told last: what files have of them is lost for good. Maps say which.
     Lost,
     /// The volume has a limit from now on, or has none any more.
@@ -164,12 +153,12 @@ record!(Reclaimed { epoch, grants });
 record!(Return { session, ino, stamp, kept, open });
 record!(Recall { ino, keep, stamp });
 lists!(Return, Recall);
+// 3 and 6 are never used again: the one ended whichever session there was, the other asked a member for bytes of a segment, and no owner ever sent it.
 choice!(Push {
     1 => Recall { ino, keep, stamp },
     2 => LockFree { ino },
     4 => Ended { session },
     5 => Fence { member, segment, epoch },
-    6 => ReadBack { member, segment, from, len },
     7 => Lost,
     8 => Limited(limited),
     9 => Recalls(leases),

@@ -190,17 +190,6 @@ pub struct FencedCopy {
     pub fenced: Fenced,
 }
 
-/// Bytes of a segment: the answer to [`crate::Push::ReadBack`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BytesBack {
-    /// Which segment.
-    pub segment: SegmentId,
-    /// Where they start in it.
-    pub from: u64,
-    /// They; none where the member has them not.
-    pub bytes: Vec<u8>,
-}
-
 /// Where a segment is that the store may not have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetPlace {
@@ -221,7 +210,6 @@ record!(Fenced { end, check, damaged });
 record!(FencedCopy { segment, epoch, fenced });
 record!(Judged { segment, verdict, directory, place, puts, copy_to });
 record!(Reseat { segment, epoch, member });
-record!(BytesBack { segment, from, bytes });
 record!(SetPlace { segment, group, set });
 choice!(Verdict {
     1 => Wanted,

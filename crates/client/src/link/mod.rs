@@ -83,9 +83,6 @@ pub trait Events: Send + Sync {
 
     /// A member of a group that uses this session is to fence a segment. Who is no member is not asked.
     fn fence(&self, _member: MemberId, _segment: SegmentId, _epoch: Epoch) {}
-
-    /// A member of a group that uses this session is to hand `len` bytes of a segment back. Who is no member is not asked.
-    fn read_back(&self, _member: MemberId, _segment: SegmentId, _from: u64, _len: u32) {}
 }
 
 /// How often what waits for a server that refuses this client looks whether the session has ended.
@@ -304,7 +301,6 @@ impl Listener for Shared {
             Push::Recalls(leases) => events.all_recalled(leases),
             Push::LockFree { ino } => events.lock_free(ino),
             Push::Fence { member, segment, epoch } => events.fence(member, segment, epoch),
-            Push::ReadBack { member, segment, from, len } => events.read_back(member, segment, from, len),
             Push::Lost => events.lost(),
             Push::Limited(limited) => events.limited(limited),
             Push::Ended { session } => {

@@ -109,7 +109,6 @@ pub fn all() -> Vec<Case> {
         Push::LockFree { ino: Ino(1) },
         Push::Ended { session },
         Push::Fence { member: MEMBER, segment: SegmentId(300), epoch: Epoch(2) },
-        Push::ReadBack { member: MEMBER, segment: SegmentId(300), from: 1 << 20, len: 4096 },
         Push::Lost,
         Push::Limited(true),
         Push::Limited(false),

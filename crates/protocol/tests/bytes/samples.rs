@@ -8,8 +8,8 @@ use forebay_group::{
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, Piece, PieceSource, RenameMode, SetAttr, SetTime, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, BytesBack, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FencedCopies, FencedCopy,
-    FileCommit, InodeAnswer, Judged, Mapped, MemberStatus, Numbers, ObjectCommit, OfferCopies, OpenSegments,
+    Answer, ClientStatus, Commit, Contents, DirectoryEntry, Failure, FencedCopies, FencedCopy, FileCommit,
+    InodeAnswer, Judged, Mapped, MemberStatus, Numbers, ObjectCommit, OfferCopies, OpenSegments,
     OpenedSegment, Operation, Overview, OwnerDetail, Placing, PolicyChange, PolicyEdit, PolicyKept,
     PolicySaid, PolicySums, Reseat, SealedSegment, SegmentCommit, SegmentPlace, SetPlace, Settle,
     SpaceAnswer, Step, StoreSegments, StoredSegment, VolumeInfo, VolumeStatus,
@@ -192,7 +192,6 @@ pub fn on_sets() -> Vec<Operation> {
     vec![
         Op::Offer(OfferCopies { member: MEMBER, group: GROUP, offers: vec![offer] }),
         Op::Fenced(FencedCopies { member: MEMBER, copies: vec![fenced] }),
-        Op::BytesBack(BytesBack { segment, from: 300, bytes: vec![1, 2, 3] }),
         Op::OpenSegments(open),
         Op::OpenSegments(near),
         Op::Store(StoreSegments { object: OBJECT, segments: vec![stored] }),

@@ -9,17 +9,10 @@ use forebay_protocol::Welcome;
 use forebay_types::{Epoch, Ino, SegmentId};
 use parking_lot::{Condvar, Mutex};
 
-/// What the owner asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
-    Fence(SegmentId, Epoch),
-    ReadBack(SegmentId, u64, u32),
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Each once, however often it was asked for.
-    pub(super) asked: Vec<Asked>,
+    /// What the owner asks to have fenced: each once, however often it was asked for.
+    pub(super) fences: Vec<(SegmentId, Epoch)>,
     /// An owner answers that has not heard what there is.
     pub(super) greeted: bool,
     /// There is something that it was not told of.
@@ -43,17 +36,6 @@ impl Ears {
 
     pub(super) fn weak(self: &std::sync::Arc<Ears>) -> Weak<dyn Events> {
         std::sync::Arc::downgrade(self) as _
-    }
-
-    fn asked(&self, member: MemberId, asked: Asked) {
-        if member != self.member {
-            return;
-        }
-        let mut heard = self.heard.lock();
-        if !heard.asked.contains(&asked) {
-            heard.asked.push(asked);
-        }
-        self.bell.notify_all();
     }
 }
 
@@ -89,10 +71,13 @@ impl Events for Ears {
     }
 
     fn fence(&self, member: MemberId, segment: SegmentId, epoch: Epoch) {
-        self.asked(member, Asked::Fence(segment, epoch));
-    }
-
-    fn read_back(&self, member: MemberId, segment: SegmentId, from: u64, len: u32) {
-        self.asked(member, Asked::ReadBack(segment, from, len));
+        if member != self.member {
+            return;
+        }
+        let (mut heard, fence) = (self.heard.lock(), (segment, epoch));
+        if !heard.fences.contains(&fence) {
+            heard.fences.push(fence);
+        }
+        self.bell.notify_all();
     }
 }

@@ -1,4 +1,4 @@
-//! Offering what is here, doing what the owner says of it, and answering what it asks for.
+//! Offering what is here, doing what the owner says of it, and fencing what it asks for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,20 +9,14 @@ use std::{
 use forebay_client::{ClientError, Patience};
 use forebay_group::{MemberId, Offer, Verdict};
 use forebay_protocol::{
-    Answer, BytesBack, FencedCopies, FencedCopy, Judged, OfferCopies, Operation, SEGMENTS_MAX, SegmentPlace,
+    Answer, FencedCopies, FencedCopy, Judged, OfferCopies, Operation, SEGMENTS_MAX, SegmentPlace,
 };
 use forebay_types::{Epoch, Ino, SegmentId};
 use rustc_hash::FxHashMap;
 use tokio::runtime::Runtime;
 
-use super::{
-    ears::Asked,
-    session::{PATIENCE, Session},
-};
-use crate::log::{PutError, ReadError};
-
-/// Bytes that are handed back at a time at most.
-const BACK_MAX: u32 = 1 << 20;
+use super::session::{PATIENCE, Session};
+use crate::log::PutError;
 
 /// A segment that is this member's to put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,19 +174,16 @@ impl Session {
         }
     }
 
-    /// Does what the owner asked for. What cannot be done now it asks for again.
-    pub(super) fn answer(&self, runtime: &Runtime, asked: &[Asked]) {
+    /// Fences what the owner asked for, and says so. What cannot be fenced now it asks for again.
+    pub(super) fn fence(&self, runtime: &Runtime, fences: &[(SegmentId, Epoch)]) {
         let (mut copies, mut upto) = (Vec::new(), 0);
-        for one in asked {
-            match *one {
-                Asked::Fence(segment, epoch) => match self.shared.log.fence(self.volume, segment, epoch) {
-                    Ok((step, fenced, _)) => {
-                        upto = upto.max(step.upto);
-                        copies.push(FencedCopy { segment, epoch, fenced });
-                    }
-                    Err(error) => tracing::warn!(%segment, "a segment is not fenced: {error}"),
-                },
-                Asked::ReadBack(segment, from, len) => self.hand_back(runtime, segment, from, len),
+        for &(segment, epoch) in fences {
+            match self.shared.log.fence(self.volume, segment, epoch) {
+                Ok((step, fenced, _)) => {
+                    upto = upto.max(step.upto);
+                    copies.push(FencedCopy { segment, epoch, fenced });
+                }
+                Err(error) => tracing::warn!(%segment, "a segment is not fenced: {error}"),
             }
         }
         if copies.is_empty() || !self.is_synced(runtime, upto) {
@@ -200,25 +191,13 @@ impl Session {
         }
         self.shared.counts.fenced.fetch_add(copies.len() as u64, Relaxed);
         for some in copies.chunks(SEGMENTS_MAX) {
-            let fenced = FencedCopies { member: self.shared.member, copies: some.to_vec() };
-            self.tell(Operation::Fenced(fenced));
+            self.tell(FencedCopies { member: self.shared.member, copies: some.to_vec() });
         }
     }
 
-    fn hand_back(&self, runtime: &Runtime, segment: SegmentId, from: u64, len: u32) {
-        let to = from.saturating_add(u64::from(len.min(BACK_MAX)));
-        let bytes = loop {
-            match self.shared.log.read(self.volume, segment, from, to) {
-                Ok((bytes, _)) => break bytes.to_vec(),
-                Err(ReadError::NotSynced { upto }) if self.is_synced(runtime, upto) => {}
-                Err(_) => break Vec::new(),
-            }
-        };
-        self.tell(Operation::BytesBack(BytesBack { segment, from, bytes }));
-    }
-
-    fn tell(&self, operation: Operation) {
-        let told = self.link.ask(operation, None, None, (), &Patience::new(Some(PATIENCE), None));
+    fn tell(&self, fenced: FencedCopies) {
+        let patience = Patience::new(Some(PATIENCE), None);
+        let told = self.link.ask(Operation::Fenced(fenced), None, None, (), &patience);
         match told.map(|answered| answered.response.answer) {
             Ok(Answer::Done) => {}
             Ok(other) => tracing::debug!(?other, "the owner asked for something, and does not want it"),

@@ -1,6 +1,6 @@
 //! The session with one volume's owner: its threads, and how it ends.
 //!
-//! One thread speaks: it offers, acts on verdicts, and answers what the owner asks for. Others put; one more copies and caches. None of them waits for another's
+//! One thread speaks: it offers, acts on verdicts, and fences what the owner asks for. Others put; one more copies and caches. None of them waits for another's
 //! store or peer.
 
 use std::{
@@ -13,16 +13,11 @@ use forebay_client::{ClientError, Link, LinkConfig, Patience, SystemTicks};
 use forebay_group::{Incarnation, ViewEpoch};
 use forebay_object::{ObjectStore, Patience as StorePatience};
 use forebay_protocol::{VolumeInfo, group::Vouch};
-use forebay_types::VolumeId;
+use forebay_types::{Epoch, SegmentId, VolumeId};
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Runtime;
 
-use super::{
-    Shared,
-    ears::{Asked, Ears},
-    numbers::Numbers,
-    offering::Desk,
-};
+use super::{Shared, ears::Ears, numbers::Numbers, offering::Desk};
 
 /// Objects of one volume that are put at a time.
 const PUTTERS: usize = 2;
@@ -134,7 +129,7 @@ impl Session {
         // When everything is offered next.
         let (mut all_at, mut view) = (Instant::now(), ViewEpoch(0));
         let (mut said, mut looked) = (None, Instant::now());
-        while let Some((asked, greeted)) = self.next_heard() {
+        while let Some((fences, greeted)) = self.next_heard() {
             if let Err(error) = self.is_with_this_volume() {
                 self.say(&mut said, &error);
                 all_at = Instant::now();
@@ -144,7 +139,7 @@ impl Session {
                 }
                 continue;
             }
-            self.answer(&runtime, &asked);
+            self.fence(&runtime, &fences);
             let (now, acting) = (Instant::now(), self.shared.around.acting());
             let changed = acting.is_some_and(|acting| acting.view != view);
             let all = greeted || changed || now >= all_at;
@@ -179,15 +174,15 @@ impl Session {
         }
     }
 
-    /// What the owner asked for, and whether it answers anew; once there is something to do, or after a while. Nothing at the end.
-    fn next_heard(&self) -> Option<(Vec<Asked>, bool)> {
+    /// What the owner asked to have fenced, and whether it answers anew; once there is something to do, or after a while. Nothing at the end.
+    fn next_heard(&self) -> Option<(Vec<(SegmentId, Epoch)>, bool)> {
         let mut heard = self.ears.heard.lock();
-        if heard.asked.is_empty() && !heard.greeted && !heard.news && !heard.stopped {
+        if heard.fences.is_empty() && !heard.greeted && !heard.news && !heard.stopped {
             self.ears.bell.wait_for(&mut heard, self.shared.pace.look_every);
         }
         heard.news = false;
         let greeted = std::mem::take(&mut heard.greeted);
-        (!heard.stopped).then(|| (std::mem::take(&mut heard.asked), greeted))
+        (!heard.stopped).then(|| (std::mem::take(&mut heard.fences), greeted))
     }
 
     /// Whether the owner is that of this very volume: the name may be another one's by now, and its owner knows nothing of what is here.

@@ -10,9 +10,9 @@ use forebay_group::{GroupId, MemberId};
 use forebay_locks::{LockKind, LockRange, LockRequest, LockSpace};
 use forebay_meta::{NewInode, RenameMode, SetAttr, SetXattr, WriteAttr};
 use forebay_protocol::{
-    Answer, BytesBack, Commit, Failure, FencedCopies, FileCommit, Kind, Message, OfferCopies, OpenSegments,
-    Operation, Placing, PolicyChange, PolicyEdit, Reseat, Settle, Step, StoreSegments, StoredSegment,
-    TokenInfo, TokenRequest,
+    Answer, Commit, Failure, FencedCopies, FileCommit, Kind, Message, OfferCopies, OpenSegments, Operation,
+    Placing, PolicyChange, PolicyEdit, Reseat, Settle, Step, StoreSegments, StoredSegment, TokenInfo,
+    TokenRequest,
 };
 use forebay_server::MetaServer;
 use forebay_types::{Epoch, FileKind, Ino, ObjectId, PolicyId, SegmentId, Timespec};
@@ -62,7 +62,7 @@ fn class(operation: &Operation) -> Class {
         // What it does not see it leaves alone.
         Op::Numbers(..) | Op::Runs(_) | Op::Seal(_) | Op::Settle(_) | Op::Reserve { .. } => Class::Numbers,
         Op::OpenSegments(_) => Class::Changes,
-        Op::Offer(_) | Op::Fenced(_) | Op::BytesBack(_) | Op::Store(_) | Op::Reseat(_) => Class::Member,
+        Op::Offer(_) | Op::Fenced(_) | Op::Store(_) | Op::Reseat(_) => Class::Member,
         Op::Commit(_) => Class::Commits,
         Op::Ahead(_) => Class::Ahead,
     }
@@ -138,11 +138,8 @@ fn outcome(operation: &Operation, answer: &Answer) -> Outcome {
         (_, Answer::Failed(Failure::NotPermitted)) => Outcome::NotPermitted,
         // There are no extents to be shared.
         (Operation::Share { .. }, Answer::Failed(Failure::Invalid)) => Outcome::Done,
-        // No such segment was opened, and nobody has asked.
-        (
-            Operation::Store(_) | Operation::Reseat(_) | Operation::BytesBack(_),
-            Answer::Failed(Failure::Invalid),
-        ) => Outcome::Done,
+        // No such segment was opened.
+        (Operation::Store(_) | Operation::Reseat(_), Answer::Failed(Failure::Invalid)) => Outcome::Done,
         // What is written to the volume goes to the store alone.
         (Operation::OpenSegments(_), Answer::Failed(Failure::BelowClass)) => Outcome::Done,
         (_, Answer::Committed(gone)) if !gone.is_empty() => Outcome::Gone,
@@ -273,7 +270,6 @@ fn of_groups(directory: Ino) -> Vec<Operation> {
         Operation::Settle(Settle::default()),
         Operation::Offer(OfferCopies { member, group, offers: vec![] }),
         Operation::Fenced(FencedCopies { member, copies: vec![] }),
-        Operation::BytesBack(BytesBack { segment, from: 0, bytes: vec![] }),
         Operation::Store(StoreSegments { object, segments: vec![stored] }),
         Operation::Reseat(Reseat { segment, epoch, member }),
     ]

@@ -50,7 +50,6 @@ impl Table {
             | Operation::Ahead(_)
             | Operation::Offer(_)
             | Operation::Fenced(_)
-            | Operation::BytesBack(_)
             | Operation::Store(_)
             | Operation::Reseat(_)
             | Operation::Settle(_) => Vec::new(),
