@@ -168,7 +168,7 @@ impl RunReader {
         })
     }
 
-    /// Which bytes of its segment a read of the first `len` bytes of `extent` fetches, its table included; what the extent does not have is ignored. `None` where that
+    /// Which bytes of its segment a read of the first `len` bytes of `extent` fetches, its table included where that lies beside them; what the extent does not have is ignored. `None` where that
     /// is nothing.
     #[must_use]
     pub fn stored_of(&self, extent: &Extent, len: u32) -> Option<Range<u64>> {

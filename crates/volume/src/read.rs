@@ -62,7 +62,7 @@ impl Volume {
         Ok(access_of(advice.pattern))
     }
 
-    /// Has the stored bytes of a range brought near: small runs that lie side by side together.
+    /// Has the stored bytes of a range brought near.
     fn fetch_ahead(&self, ino: Ino, range: &Range<u64>) -> Result<(), VolumeError> {
         let pieces = self.ns.map(self.subvolume, ino, range.start, range.end - range.start)?;
         fetch_ahead(&self.reader, self.source.as_ref(), &pieces);
