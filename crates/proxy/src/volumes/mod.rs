@@ -106,7 +106,7 @@ pub struct Pace {
     pub look_every: Duration,
     /// How long what is to be put waits for company at most: 2 s.
     pub put_after: Duration,
-    /// How long puts yield to streams of this machine at most, until all has been put: 30 s.
+    /// How long puts yield to streams of this machine at most, until all has been put: 10 s. Less than the owner gives a member to put a segment, so that nobody else begins, too.
     pub yields_for: Duration,
     /// Bytes of one directory that wait for no more: 16 MiB.
     pub put_bytes: u64,
@@ -126,7 +126,7 @@ impl Default for Pace {
             offer_every: Duration::from_secs(10),
             look_every: Duration::from_millis(500),
             put_after: Duration::from_secs(2),
-            yields_for: Duration::from_secs(30),
+            yields_for: Duration::from_secs(10),
             put_bytes: 16 << 20,
             object_bytes: 64 << 20,
             again_after: Duration::from_secs(1),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use forebay_client::{ClientError, Patience};
-use forebay_group::{MemberId, Offer, Verdict};
+use forebay_group::{MemberId, Offer, Verdict, ViewEpoch};
 use forebay_protocol::{
     Answer, FencedCopies, FencedCopy, Judged, OfferCopies, Operation, SEGMENTS_MAX, SegmentPlace,
 };
@@ -52,6 +52,9 @@ pub(super) struct Desk {
     pub(super) clean: BTreeMap<SegmentId, SegmentPlace>,
     /// Since when puts yield to streams of this machine, now or a while ago.
     pub(super) yields: Option<Instant>,
+    /// The view that was looked at last, and when it changed.
+    pub(super) view: Option<ViewEpoch>,
+    pub(super) view_changed: Option<Instant>,
     /// Nothing is put before.
     pub(super) rest_until: Option<Instant>,
     /// Puts that failed in a row.

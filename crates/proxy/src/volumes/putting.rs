@@ -10,7 +10,7 @@ use std::{
 
 use forebay_client::{ClientError, Patience};
 use forebay_format::row::ObjectRef;
-use forebay_group::NotTaken;
+use forebay_group::{NotTaken, ViewEpoch};
 use forebay_object::{Backend, ErrorKind};
 use forebay_protocol::{Answer, Operation, SEGMENTS_MAX, StoreSegments, StoredSegment, is_confined};
 use forebay_types::{Ino, SegmentId};
@@ -23,6 +23,9 @@ use super::{
     session::Session,
 };
 use crate::log::ReadError;
+
+/// How long no put yields after the view has changed.
+const HURRIES_FOR: Duration = Duration::from_mins(1);
 
 /// What became of an object.
 enum Put {
@@ -74,8 +77,14 @@ impl Desk {
         (!taken.is_empty()).then_some(taken)
     }
 
-    /// Whether what is due waits for streams of this machine. It does so for a while, and again only once all of it was put, or has become another member's turn.
-    fn yields_to(&mut self, stream: bool, now: Instant, pace: &Pace) -> bool {
+    /// Whether what is due waits for streams of this machine. It does so for a while, and again only once all of it was put, or has become another member's turn;
+    /// not where members came or went lately: what a member has taken with it has a copy less.
+    fn yields_to(&mut self, stream: bool, view: Option<ViewEpoch>, now: Instant, pace: &Pace) -> bool {
+        if self.view.is_some() && self.view != view {
+            self.view_changed = Some(now);
+        }
+        self.view = view;
+        let stream = stream && self.view_changed.is_none_or(|at| now.duration_since(at) >= HURRIES_FOR);
         if self.due.is_empty() {
             self.yields = None;
             return false;
@@ -98,7 +107,8 @@ impl Session {
     pub(super) fn put_until_stopped(&self) {
         let pace = &self.shared.pace;
         loop {
-            let draining = self.shared.around.acting().is_some_and(|acting| acting.draining);
+            let acting = self.shared.around.acting();
+            let draining = acting.is_some_and(|acting| acting.draining);
             let stream = !draining && self.may_yield() && self.shared.around.writers_stream();
             let taken = {
                 let mut desk = self.desk.lock();
@@ -106,7 +116,7 @@ impl Session {
                     return;
                 }
                 let now = Instant::now();
-                let yields = desk.yields_to(stream, now, pace);
+                let yields = desk.yields_to(stream, acting.map(|acting| acting.view), now, pace);
                 let taken = if yields { None } else { desk.take(now, pace, draining) };
                 if taken.is_none() {
                     self.changed.wait_for(&mut desk, pace.look_every);
@@ -290,17 +300,31 @@ mod tests {
     #[test]
     fn puts_yield_to_streams_for_a_while_and_not_again_before_all_is_put() {
         let (pace, now) = (Pace::default(), Instant::now());
-        let secs = Duration::from_secs;
         let mut desk = desk(&[(1, 5, MIB), (1, 6, MIB)]);
-        assert!(!desk.yields_to(false, now, &pace));
-        assert!(desk.yields_to(true, now, &pace) && desk.yields_to(true, now + secs(29), &pace));
-        assert!(!desk.yields_to(true, now + pace.yields_for, &pace));
+        let yields = |desk: &mut Desk, stream, secs| {
+            desk.yields_to(stream, Some(ViewEpoch(3)), now + Duration::from_secs(secs), &pace)
+        };
+        assert!(!yields(&mut desk, false, 0));
+        assert!(yields(&mut desk, true, 0) && yields(&mut desk, true, 9));
+        assert!(!yields(&mut desk, true, 10));
         desk.due.pop_first();
-        assert!(!desk.yields_to(true, now + secs(31), &pace), "one is left");
+        assert!(!yields(&mut desk, true, 11), "one is left");
         let last = desk.due.pop_first().unwrap();
-        assert!(!desk.yields_to(true, now + secs(32), &pace), "there is nothing");
+        assert!(!yields(&mut desk, true, 12), "there is nothing");
         desk.due.insert(last.0, last.1);
-        assert!(desk.yields_to(true, now + secs(33), &pace));
+        assert!(yields(&mut desk, true, 13));
+    }
+
+    #[test]
+    fn no_put_yields_while_members_come_and_go() {
+        let (pace, now) = (Pace::default(), Instant::now());
+        let mut desk = desk(&[(1, 5, MIB)]);
+        let mut yields = |view, secs| {
+            // Its time is not over.
+            desk.yields = None;
+            desk.yields_to(true, Some(ViewEpoch(view)), now + Duration::from_secs(secs), &pace)
+        };
+        assert!(yields(3, 0) && !yields(4, 1) && !yields(4, 60) && yields(4, 61));
     }
 
     #[test]

@@ -19,6 +19,9 @@ const SEGMENTS: usize = 1 << 15;
 const STREAM: u64 = 1 << 20;
 const STREAM_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long there is no stream after something came of which there is no other copy: it is to be in the store soon.
+const SOLE_FOR: Duration = Duration::from_secs(20);
+
 type Segments = FxHashSet<(VolumeId, SegmentId)>;
 
 /// Segments that clients of this machine have written to, and how much.
@@ -27,7 +30,7 @@ pub struct WrittenHere {
     /// The last ones, and those before.
     segments: Mutex<(Segments, Segments)>,
     bytes: AtomicU64,
-    /// Of what other members get as well.
+    /// Bytes that other members get as well.
     rate: Mutex<Rate>,
 }
 
@@ -39,6 +42,8 @@ struct Rate {
     bytes: u64,
     /// When there last were enough for a stream.
     streamed: Option<Instant>,
+    /// When something last came that no other member gets.
+    sole: Option<Instant>,
 }
 
 impl Rate {
@@ -53,7 +58,8 @@ impl Rate {
     }
 
     fn is_stream(&self, now: Instant) -> bool {
-        self.streamed.is_some_and(|last| now.duration_since(last) < STREAM_WITHIN)
+        let within = |at: Option<Instant>, time| at.is_some_and(|at| now.duration_since(at) < time);
+        within(self.streamed, STREAM_WITHIN) && !within(self.sole, SOLE_FOR)
     }
 }
 
@@ -61,8 +67,9 @@ impl WrittenHere {
     /// So many bytes of a segment were taken in from a client of this machine.
     pub(super) fn note(&self, volume: VolumeId, segment: SegmentId, bytes: usize, copies: Copies) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
-        if copies == Copies::Several {
-            self.rate.lock().note(bytes as u64, Instant::now());
+        match copies {
+            Copies::Several => self.rate.lock().note(bytes as u64, Instant::now()),
+            Copies::One => self.rate.lock().sole = Some(Instant::now()),
         }
         let mut segments = self.segments.lock();
         if segments.0.len() >= SEGMENTS {
@@ -77,7 +84,7 @@ impl WrittenHere {
         last.contains(&(volume, segment)) || before.contains(&(volume, segment))
     }
 
-    /// Whether clients of this machine write a MiB a second or more that other members get as well.
+    /// Whether clients of this machine write a MiB a second or more that other members get as well, and nothing else.
     pub(crate) fn is_stream(&self) -> bool {
         self.rate.lock().is_stream(Instant::now())
     }
@@ -111,6 +118,8 @@ mod tests {
         here.note(volume, SegmentId(5), STREAM as usize, Copies::One);
         assert!(!here.is_stream());
         here.note(volume, SegmentId(5), STREAM as usize, Copies::Several);
+        assert!(!here.is_stream(), "what has no other copy waits for nobody");
+        here.rate.lock().sole = None;
         assert!(here.is_stream());
     }
 
