@@ -183,8 +183,9 @@ fn a_sequential_reader_has_several_requests_under_way() {
     let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     assert!(ranges.iter().all(|range| range.end - range.start <= 8 << 20));
     assert!(total < content.len() as u64 * 5 / 4, "{total} bytes for {}", content.len());
-    // Runs of a MiB lie side by side: what is read ahead is asked for by 2 MiB, but at the beginning.
-    assert!(ranges.len() <= 36, "{} requests: {ranges:?}", ranges.len());
+    // Runs of a MiB lie side by side: what is read ahead is asked for by 2 MiB, whatever the reader is faster with.
+    let longest = ranges.iter().filter(|range| range.end - range.start == 2 << 20).count();
+    assert!(longest >= 4, "{longest} of {} requests: {ranges:?}", ranges.len());
 }
 
 #[test]
